@@ -27,12 +27,6 @@
 
 enum { INTERLEAVE_THREADS = 4 };
 
-/* ck_assert() writes its position to a file; this macro does not, for checks that run a million times. */
-#define interleave_check(...)                                                                                \
-    do {                                                                                                     \
-        if (!(__VA_ARGS__)) ck_abort_msg("not true: %s", #__VA_ARGS__);                                      \
-    } while (0)
-
 struct interleaving {
     int threads;
     int switches;             /* at most, from a thread that could continue */
@@ -81,7 +75,7 @@ static int interleave_choose(int choices)
 {
     if (choices <= 1) return 0;
     size_t point = interleave_state.point++;
-    interleave_check(point < INTERLEAVE_POINTS); /* else the run may not end */
+    ck_cheap(point < INTERLEAVE_POINTS); /* else the run may not end */
     interleave_state.choices[point] = (uint8_t)choices;
     return interleave_state.choice[point];
 }
@@ -96,7 +90,7 @@ static void interleave_switch(int to)
 
 static void interleave_step(void)
 {
-    interleave_check(++interleave_state.steps < 1 << 20); /* else threads wait for each other */
+    ck_cheap(++interleave_state.steps < 1 << 20); /* else threads wait for each other */
     if (interleave_state.switches == interleave_state.of.switches) return;
     int choice = interleave_choose(1 + interleave_others());
     if (choice == 0) return;

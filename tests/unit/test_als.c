@@ -1,17 +1,13 @@
 /* Alternating least squares, one row: against the normal equations solved plainly in f64. */
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "base/base.h"
 #include "model/mf/solve.h"
 
 enum { RANK = 100, RATINGS = 300, WIDTH = RANK + 1 };
 
 static const size_t ranks[] = {1, 5, 16, 17, 33, 64, RANK};
 static const size_t counts[] = {1, 3, 15, 16, 17, 40, 130, RATINGS};
-enum { RANKS = sizeof ranks / sizeof *ranks, COUNTS = sizeof counts / sizeof *counts };
+enum { RANKS = COUNT(ranks), COUNTS = COUNT(counts) };
 
 struct row {
     struct tr_solve_problem problem;
@@ -224,26 +220,23 @@ static void try_levels(bool nonnegative, bool implicit, bool bias)
                         counts[n], (enum tr_cpu)level);
 }
 
-START_TEST(a_row_solves_the_normal_equations)
+UNIT_LOOP(a_row_solves_the_normal_equations, 2)
 {
     try_levels(false, false, _i);
 }
-END_TEST
 
-START_TEST(implicit_ratings_count_by_their_confidence)
+UNIT_CASE(implicit_ratings_count_by_their_confidence)
 {
     try_levels(false, true, false);
 }
-END_TEST
 
-START_TEST(nonnegative_rows_have_no_way_down)
+UNIT_LOOP(nonnegative_rows_have_no_way_down, 2)
 {
     try_levels(true, false, _i);
     if (_i == 0) try_levels(true, true, false);
 }
-END_TEST
 
-START_TEST(gram_sums_all_rows)
+UNIT_CASE(gram_sums_all_rows)
 {
     for (int level = TR_CPU_PLAIN; level <= (int)tr_cpu(); level++) {
         struct tr_solve_problem problem = {.rank = 33, .implicit = true};
@@ -262,9 +255,8 @@ START_TEST(gram_sums_all_rows)
         tr_solver_free(&solver);
     }
 }
-END_TEST
 
-START_TEST(a_row_without_ratings_is_zero)
+UNIT_CASE(a_row_without_ratings_is_zero)
 {
     float x[WIDTH];
     for (int kind = 0; kind < 4; kind++) {
@@ -279,10 +271,9 @@ START_TEST(a_row_without_ratings_is_zero)
         tr_solver_free(&solver);
     }
 }
-END_TEST
 
 /* Without λ, and with rows that say the same, there are many solutions: one that fits is found in f64. */
-START_TEST(equations_without_one_solution_are_solved_carefully)
+UNIT_CASE(equations_without_one_solution_are_solved_carefully)
 {
     for (int kind = 0; kind < 4; kind++)
         for (int level = TR_CPU_PLAIN; level <= (int)tr_cpu(); level++) {
@@ -305,9 +296,8 @@ START_TEST(equations_without_one_solution_are_solved_carefully)
             tr_solver_free(&solver);
         }
 }
-END_TEST
 
-START_TEST(what_is_not_finite_is_said)
+UNIT_CASE(what_is_not_finite_is_said)
 {
     for (int kind = 0; kind < 4; kind++)
         for (size_t n = 5; n <= 50; n += 45) {
@@ -324,18 +314,4 @@ START_TEST(what_is_not_finite_is_said)
             ck_fails(tr_solve(solver, n, r.other, r.target, x), TR_ERR_DIVERGED, "not finite");
             tr_solver_free(&solver);
         }
-}
-END_TEST
-
-int main(void)
-{
-    TCase *cases = unit_cases("als");
-    tcase_add_loop_test(cases, a_row_solves_the_normal_equations, 0, 2);
-    tcase_add_loop_test(cases, nonnegative_rows_have_no_way_down, 0, 2);
-    tcase_add_test(cases, implicit_ratings_count_by_their_confidence);
-    tcase_add_test(cases, gram_sums_all_rows);
-    tcase_add_test(cases, a_row_without_ratings_is_zero);
-    tcase_add_test(cases, equations_without_one_solution_are_solved_carefully);
-    tcase_add_test(cases, what_is_not_finite_is_said);
-    return unit_run("als", cases);
 }

@@ -1,20 +1,14 @@
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "base/base.h"
-
-START_TEST(an_error_keeps_its_text)
+UNIT_CASE(an_error_keeps_its_text)
 {
     ck_assert_int_eq(tr_fail(TR_ERR_DATA, "%s:%d: bad", "file", 7), TR_ERR_DATA);
     ck_assert_str_eq(tr_error_text(), "file:7: bad");
     tr_fail(TR_ERR_IO, "while writing: %s", tr_error_text());
     ck_assert_str_eq(tr_error_text(), "while writing: file:7: bad");
 }
-END_TEST
 
-START_TEST(memory_is_zeroed_and_its_lack_is_an_error)
+UNIT_CASE(memory_is_zeroed_and_its_lack_is_an_error)
 {
     int *numbers;
     ck_ok(TR_NEW(&numbers, 1000));
@@ -22,9 +16,8 @@ START_TEST(memory_is_zeroed_and_its_lack_is_an_error)
     free(numbers);
     ck_fails(TR_NEW(&numbers, SIZE_MAX / 2), TR_ERR_SYSTEM, "out of memory");
 }
-END_TEST
 
-START_TEST(growing_keeps_what_was_there)
+UNIT_CASE(growing_keeps_what_was_there)
 {
     int *numbers = NULL;
     size_t capacity = 0;
@@ -35,9 +28,8 @@ START_TEST(growing_keeps_what_was_there)
     for (int i = 0; i < 10000; i++) ck_assert_int_eq(numbers[i], i);
     free(numbers);
 }
-END_TEST
 
-START_TEST(random_streams_repeat_and_differ)
+UNIT_CASE(random_streams_repeat_and_differ)
 {
     struct tr_rng a, b, c;
     tr_rng_seed(&a, 1, 2, 3);
@@ -51,9 +43,8 @@ START_TEST(random_streams_repeat_and_differ)
     }
     ck_assert_int_eq(same, 0);
 }
-END_TEST
 
-START_TEST(random_numbers_have_the_right_moments)
+UNIT_CASE(random_numbers_have_the_right_moments)
 {
     struct tr_rng rng;
     tr_rng_seed(&rng, 42, 0, 0);
@@ -71,9 +62,8 @@ START_TEST(random_numbers_have_the_right_moments)
     ck_assert_double_eq_tol(square / n, 1, 0.03);
     for (int i = 0; i < 7; i++) ck_assert_double_eq_tol(counts[i] * 7.0 / n, 1, 0.05);
 }
-END_TEST
 
-START_TEST(permutations_are_equally_probable)
+UNIT_CASE(permutations_are_equally_probable)
 {
     struct tr_rng rng;
     tr_rng_seed(&rng, 42, 0, 1);
@@ -86,8 +76,3 @@ START_TEST(permutations_are_equally_probable)
     }
     for (int k = 0; k < 9; k++) ck_assert_double_eq_tol(counts[k / 3][k % 3] * 3.0 / n, 1, 0.05);
 }
-END_TEST
-
-UNIT_MAIN("base", an_error_keeps_its_text, memory_is_zeroed_and_its_lack_is_an_error,
-          growing_keeps_what_was_there, random_streams_repeat_and_differ,
-          random_numbers_have_the_right_moments, permutations_are_equally_probable)

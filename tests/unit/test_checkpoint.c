@@ -1,23 +1,18 @@
 /* Files of checkpoints: values written are read back, the manifest lists complete tables, and damaged, truncated or foreign
  * files are refused in one line. */
-#define _GNU_SOURCE
 #include "unit.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <hdf5.h>
 
-#include "base/base.h"
 #include "store/shard.h"
 #include "store/persistent.h"
 #include "store/checkpoint.h"
@@ -46,6 +41,11 @@ static const char *folder(void)
     return path;
 }
 
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
 /* Everything that HDF5 might print goes to this file, which must stay empty. */
 static void make_folder(void)
 {
@@ -66,6 +66,8 @@ static void remove_folder(void)
     ck_ok(tr_checkpoint_remove(to, NUMBER, true));
     ck_assert_msg(rmdir(to) == 0, "something was left in %s", to);
 }
+
+UNIT_FIXTURE(make_folder, remove_folder)
 
 /* ---- some parts ---- */
 
@@ -201,10 +203,9 @@ static void check_shard(uint32_t number, const struct tr_shard_seal *seal)
     ck_ok(tr_shard_verify(shard_name(number), &head, seal));
 }
 
-START_TEST(what_is_written_reads_back)
+UNIT_CASE(what_is_written_reads_back)
 {
     struct tr_shard_seal seal[SHARDS];
-    make_folder();
     write_checkpoint(seal);
     for (uint32_t s = 0; s < SHARDS; s++) {
         check_shard(s, &seal[s]);
@@ -221,12 +222,10 @@ START_TEST(what_is_written_reads_back)
     ck_assert(m.facts.ranks == 4 && m.facts.servers == 2 && m.facts.groups == 2 && m.facts.group_size == 1);
     ck_assert(m.facts.seconds == 1.5 && m.facts.epoch == 2.5);
     tr_manifest_free(&m);
-    remove_folder();
 }
-END_TEST
 
 /* Values in several pieces, read across their borders in any order. */
-START_TEST(pieces_are_read_as_they_are_wanted)
+UNIT_CASE(pieces_are_read_as_they_are_wanted)
 {
     enum { N = 3 * TR_SHARD_PIECE + 17 };
     struct tr_row_run run = {5, N};
@@ -237,7 +236,6 @@ START_TEST(pieces_are_read_as_they_are_wanted)
     struct tr_shard *shard;
     struct tr_rng rng;
     int32_t *values, *read;
-    make_folder();
     ck_ok(TR_NEW(&values, N));
     ck_ok(TR_NEW(&read, N));
     for (int32_t i = 0; i < N; i++) values[i] = i ^ 0x5a5a;
@@ -261,12 +259,10 @@ START_TEST(pieces_are_read_as_they_are_wanted)
     ck_fails(tr_shard_write(shard_name(1), &head, twice, 2, false, &again), TR_ERR_INTERNAL, "long");
     snprintf(part.name, sizeof part.name, "a b");
     ck_fails(tr_shard_write(shard_name(1), &head, &part, 1, false, &again), TR_ERR_INTERNAL, "a b");
-    ck_assert_int_ne(access(shard_name(1), F_OK), 0);
+    ck_assert(!is_there(shard_name(1)));
     free(values);
     free(read);
-    remove_folder();
 }
-END_TEST
 
 /* ---- whole tables ---- */
 
@@ -312,11 +308,10 @@ static char *dump(const char *arguments, const char *file)
     return text;
 }
 
-START_TEST(the_manifest_shows_whole_tables)
+UNIT_CASE(the_manifest_shows_whole_tables)
 {
     struct tr_shard_seal seal[SHARDS];
     char old[64];
-    make_folder();
     write_checkpoint(seal);
     check_whole();
     snprintf(old, sizeof old, "%s", to);
@@ -337,9 +332,7 @@ START_TEST(the_manifest_shows_whole_tables)
     free(heads);
     free(values);
     free(shard);
-    remove_folder();
 }
-END_TEST
 
 /* Rows in an order for which HDF5 has no selection, and too many to be shown. */
 static void write_scattered(size_t runs)
@@ -364,11 +357,10 @@ static void write_scattered(size_t runs)
     free(values);
 }
 
-START_TEST(scattered_rows_show_unless_there_are_too_many)
+UNIT_CASE(scattered_rows_show_unless_there_are_too_many)
 {
     enum { RUNS = 100 };
     int32_t all[RUNS * 10];
-    make_folder();
     write_scattered(RUNS);
     read_whole("/scattered", H5T_NATIVE_INT32, RUNS * 10, all);
     for (int i = 0; i < RUNS * 10; i++) {
@@ -382,29 +374,9 @@ START_TEST(scattered_rows_show_unless_there_are_too_many)
     struct tr_manifest m;
     ck_ok(tr_manifest_read(folder(), &m));
     tr_manifest_free(&m);
-    remove_folder();
 }
-END_TEST
 
 /* ---- damage ---- */
-
-static size_t load(const char *path, char **bytes)
-{
-    struct stat status;
-    int fd = open(path, O_RDONLY);
-    ck_assert(fd >= 0 && fstat(fd, &status) == 0);
-    *bytes = malloc((size_t)status.st_size);
-    ck_assert(read(fd, *bytes, (size_t)status.st_size) == status.st_size);
-    close(fd);
-    return (size_t)status.st_size;
-}
-
-static void store(const char *path, const char *bytes, size_t n)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    ck_assert(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
-    close(fd);
-}
 
 /* One line that begins with the file's name. */
 static void check_text(const char *path)
@@ -416,7 +388,6 @@ static void check_text(const char *path)
 static int read_manifest(const char *path)
 {
     struct tr_manifest m;
-    (void)path;
     int status = tr_manifest_read(folder(), &m);
     if (status == TR_OK) tr_manifest_free(&m);
     return status;
@@ -430,9 +401,10 @@ static int verify_shard(const char *path)
 /* Each byte in turn, one bit or all of it; then cut off at every length of a page, and around its end. */
 static void damage(const char *file, int (*check)(const char *path))
 {
-    char path[160], *bytes;
+    char path[160];
     snprintf(path, sizeof path, "%s", in_folder(file));
-    size_t n = load(path, &bytes);
+    size_t n;
+    char *bytes = unit_read(path, &n);
     ck_assert(check(path) == TR_OK);
     int fd = open(path, O_WRONLY);
     for (size_t i = 0; i < n; i++) {
@@ -445,33 +417,30 @@ static void damage(const char *file, int (*check)(const char *path))
     }
     close(fd);
     for (size_t length = 0; length < n; length += length < 200 || length + 200 > n ? 1 : 97) {
-        store(path, bytes, length);
+        unit_write(path, bytes, length);
         int status = check(path);
         ck_assert_msg(status == TR_ERR_DATA, "%s, %zu bytes: status %d", file, length, status);
         check_text(path);
         ck_assert(strstr(tr_error_text(), length == 0 ? "empty" : "cut off"));
     }
-    store(path, bytes, n);
+    unit_write(path, bytes, n);
     ck_assert(truncate(path, (off_t)n + 1) == 0);
     ck_fails(check(path), TR_ERR_DATA, "bytes, expected");
-    store(path, bytes, n);
+    unit_write(path, bytes, n);
     ck_assert(check(path) == TR_OK);
     free(bytes);
 }
 
-START_TEST(no_damage_goes_unnoticed)
+UNIT_CASE(no_damage_goes_unnoticed)
 {
     struct tr_shard_seal seal[SHARDS];
-    make_folder();
     write_checkpoint(seal);
     damage("shard-0001.h5", verify_shard);
     damage("manifest.h5", read_manifest);
-    remove_folder();
 }
-END_TEST
 
 /* A bit of the values does no harm to other values. */
-START_TEST(damaged_values_are_named)
+UNIT_CASE(damaged_values_are_named)
 {
     enum { N = 2 * TR_SHARD_PIECE };
     struct tr_row_run run = {0, N};
@@ -479,16 +448,16 @@ START_TEST(damaged_values_are_named)
     struct tr_shard_head head = {RUN, NUMBER, 0, 1, 0};
     struct tr_shard_seal seal;
     struct tr_shard *shard;
-    char *bytes, *values;
-    make_folder();
+    char *values;
     ck_ok(TR_NEW(&values, N));
     memset(values, 'x', N);
     part.data = values;
     ck_ok(tr_shard_write(shard_name(0), &head, &part, 1, false, &seal));
-    size_t n = load(shard_name(0), &bytes);
+    size_t n;
+    char *bytes = unit_read(shard_name(0), &n);
     char *first = memmem(bytes, n, "xxxxxxxx", 8);
     first[TR_SHARD_PIECE + 5] = 'y';
-    store(shard_name(0), bytes, n);
+    unit_write(shard_name(0), bytes, n);
     ck_ok(tr_shard_open(shard_name(0), &head, &seal, &shard));
     ck_ok(tr_shard_read(shard, 0, 3, TR_SHARD_PIECE - 3, values));
     ck_fails(tr_shard_read(shard, 0, 3, TR_SHARD_PIECE, values), TR_ERR_DATA,
@@ -499,17 +468,13 @@ START_TEST(damaged_values_are_named)
     ck_fails(tr_shard_verify(shard_name(0), &head, &seal), TR_ERR_DATA, "damaged");
     free(bytes);
     free(values);
-    remove_folder();
 }
-END_TEST
 
-START_TEST(what_is_something_else_is_refused)
+UNIT_CASE(what_is_something_else_is_refused)
 {
     struct tr_shard_seal seal[SHARDS], other;
     struct tr_shard_head head = head_of(0), wrong;
     struct tr_shard *shard;
-    char *bytes;
-    make_folder();
     write_checkpoint(seal);
     wrong = head;
     wrong.run++;
@@ -530,14 +495,15 @@ START_TEST(what_is_something_else_is_refused)
     ck_fails(tr_shard_open(shard_name(8), &head, NULL, &shard), TR_ERR_NO_INPUT, "not a file");
     ck_fails(tr_shard_open(in_folder("manifest.h5"), &head, NULL, &shard), TR_ERR_DATA,
              "format trireme-shard");
-    size_t n = load(shard_name(0), &bytes);
+    size_t n;
+    char *bytes = unit_read(shard_name(0), &n);
     bytes[24]++; /* the version */
-    store(shard_name(0), bytes, n);
+    unit_write(shard_name(0), bytes, n);
     ck_fails(tr_shard_open(shard_name(0), &head, NULL, &shard), TR_ERR_DATA, "format version 3, expected 2");
     free(bytes);
-    n = load(in_folder("manifest.h5"), &bytes);
+    bytes = unit_read(in_folder("manifest.h5"), &n);
     bytes[24]++;
-    store(in_folder("manifest.h5"), bytes, n);
+    unit_write(in_folder("manifest.h5"), bytes, n);
     ck_fails(read_manifest(NULL), TR_ERR_DATA, "format version 4, expected 3");
     free(bytes);
     unlink(in_folder("manifest.h5"));
@@ -550,10 +516,8 @@ START_TEST(what_is_something_else_is_refused)
     ck_fails(tr_manifest_write(folder(), &m, false), TR_ERR_DATA, "format version 3"); /* the first shard's */
     write_shard(0, &seal[0]);
     ck_fails(tr_manifest_write(folder(), &m, false), TR_ERR_NO_INPUT, "shard-0002.h5: No such file");
-    ck_assert_int_ne(access(in_folder("manifest.h5"), F_OK), 0);
-    remove_folder();
+    ck_assert(!is_there(in_folder("manifest.h5")));
 }
-END_TEST
 
 /* ---- disks that fail ---- */
 
@@ -571,7 +535,7 @@ static void write_too_much(const char *path, const char *reason)
     for (int i = 0; i < 3; i++) {
         ck_fails(tr_shard_write(path, &head, &part, 1, i % 2, &seal), TR_ERR_IO, reason);
         check_text(path);
-        ck_assert_int_ne(access(path, F_OK), 0);
+        ck_assert(!is_there(path));
     }
     run.n = part.rows = 1000;
     ck_ok(tr_shard_write(path, &head, &part, 1, true, &seal));
@@ -580,25 +544,21 @@ static void write_too_much(const char *path, const char *reason)
     free(values);
 }
 
-START_TEST(limits_of_a_process_are_errors)
+UNIT_CASE(limits_of_a_process_are_errors)
 {
     struct rlimit old, limit;
-    make_folder();
     ck_assert(getrlimit(RLIMIT_FSIZE, &old) == 0);
     limit = old;
     limit.rlim_cur = 1 << 20;
     ck_assert(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     write_too_much(shard_name(0), "ulimit -f");
     ck_assert(setrlimit(RLIMIT_FSIZE, &old) == 0);
-    remove_folder();
 }
-END_TEST
 
 /* A small file system of our own: for root alone. */
-START_TEST(full_disks_are_errors)
+UNIT_CASE(full_disks_are_errors)
 {
     char path[160];
-    make_folder();
     snprintf(path, sizeof path, "%s/disk", to);
     ck_assert(mkdir(path, 0777) == 0);
     if (unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
@@ -609,16 +569,13 @@ START_TEST(full_disks_are_errors)
         ck_assert(umount(path) == 0);
     }
     ck_assert(rmdir(path) == 0);
-    remove_folder();
 }
-END_TEST
 
-START_TEST(what_cannot_be_created_is_an_error)
+UNIT_CASE(what_cannot_be_created_is_an_error)
 {
     struct tr_shard_head head = head_of(0);
     struct tr_shard_seal seal = {0};
     struct tr_manifest m = {.run = RUN, .number = NUMBER, .shards = 0, .seal = &seal};
-    make_folder();
     ck_fails(tr_shard_write("/tmp/no/such/folder/shard-0000.h5", &head, NULL, 0, true, &seal),
              TR_ERR_NO_OUTPUT, "shard-0000.h5: cannot be created: No such file");
     ck_fails(tr_shard_write(folder(), &head, NULL, 0, true, &seal), TR_ERR_NO_OUTPUT, "Is a directory");
@@ -626,16 +583,9 @@ START_TEST(what_cannot_be_created_is_an_error)
     ck_assert(mkdir(in_folder("manifest.h5"), 0777) == 0);
     ck_fails(tr_manifest_write(folder(), &m, true), TR_ERR_IO, "manifest.h5: cannot be written");
     ck_assert(rmdir(in_folder("manifest.h5")) == 0 && access(in_folder("manifest.h5.part"), F_OK) != 0);
-    remove_folder();
 }
-END_TEST
 
 #ifdef TR_FAULTS
-static bool is_there(const char *path)
-{
-    return access(path, F_OK) == 0;
-}
-
 /* In a process of its own, which has its own faults: 0 if all is as it should be, 1 if nothing failed. */
 static int write_with_fault(const char *fault)
 {
@@ -672,11 +622,10 @@ static int in_process(const char *fault)
     return WEXITSTATUS(status);
 }
 
-START_TEST(any_write_may_fail)
+UNIT_CASE(any_write_may_fail)
 {
     char fault[64];
     int visits = 1, outcome = 0;
-    make_folder();
     for (; visits < 200 && outcome == 0; visits++) {
         snprintf(fault, sizeof fault, "checkpoint.write=%s:#%d", visits % 2 ? "enospc" : "eio", visits);
         outcome = in_process(fault);
@@ -684,12 +633,9 @@ START_TEST(any_write_may_fail)
     ck_assert_msg(outcome == 1 && visits > 20, "%d at %d", outcome, visits);
     ck_assert_int_eq(in_process("checkpoint.write=short:1"), 1); /* which is no failure */
     ck_assert_int_eq(in_process("checkpoint.manifest=eio:#1"), 0);
-    remove_folder();
 }
-END_TEST
 #else
-START_TEST(any_write_may_fail) {}
-END_TEST
+UNIT_CASE(any_write_may_fail) {}
 #endif
 
 /* ---- folders ---- */
@@ -697,7 +643,7 @@ END_TEST
 static void touch(uint64_t number, const char *file)
 {
     snprintf(name, sizeof name, "%s/%08llu/%s", to, (unsigned long long)number, file);
-    store(name, "x", 1);
+    unit_write(name, "x", 1);
 }
 
 static void expect_numbers(size_t n, const uint64_t *expected)
@@ -710,25 +656,24 @@ static void expect_numbers(size_t n, const uint64_t *expected)
     free(number);
 }
 
-START_TEST(folders_are_listed_by_number)
+UNIT_CASE(folders_are_listed_by_number)
 {
     uint64_t *number;
     size_t n;
-    make_folder();
     ck_ok(tr_checkpoint_make(to, 123456789012));
     ck_ok(tr_checkpoint_make(to, 3));
     const char *others[] = {"0000001", "000000001",    "0000000x",
                             "notes",   "00000009.old", "99999999999999999999"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    for (size_t i = 0; i < COUNT(others); i++) {
         snprintf(name, sizeof name, "%s/%s", to, others[i]);
         ck_assert(mkdir(name, 0777) == 0);
     }
     snprintf(name, sizeof name, "%s/00000044", to);
-    store(name, "a file", 6);
+    unit_write(name, "a file", 6);
     expect_numbers(3, (uint64_t[]){123456789012, NUMBER, 3});
     ck_fails(tr_checkpoints_list(name, &number, &n), TR_ERR_NO_INPUT, "00000044: cannot be read");
     unlink(name);
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    for (size_t i = 0; i < COUNT(others); i++) {
         snprintf(name, sizeof name, "%s/%s", to, others[i]);
         ck_assert(rmdir(name) == 0);
     }
@@ -736,17 +681,14 @@ START_TEST(folders_are_listed_by_number)
     ck_ok(tr_checkpoint_remove(to, 123456789012, true));
     ck_ok(tr_checkpoint_remove(to, 3, true));
     ck_ok(tr_checkpoint_remove(to, 4, true)); /* which is not there */
-    remove_folder();
     ck_ok(tr_checkpoints_list("/tmp/no/such/folder", &number, &n));
     ck_assert_uint_eq(n, 0);
     free(number);
 }
-END_TEST
 
-START_TEST(folders_are_made_with_those_above)
+UNIT_CASE(folders_are_made_with_those_above)
 {
     char above[40];
-    make_folder();
     ck_assert(snprintf(above, sizeof above, "%s", to) < (int)sizeof above);
     strcat(to, "/a//b/");
     ck_ok(tr_checkpoint_make(to, 1));
@@ -755,20 +697,17 @@ START_TEST(folders_are_made_with_those_above)
     ck_assert(rmdir(to) == 0);
     snprintf(to, sizeof to, "%s/a", above);
     ck_assert(rmdir(to) == 0);
-    store(to, "", 0);
+    unit_write(to, "", 0);
     ck_fails(tr_checkpoint_make(to, 1), TR_ERR_NO_OUTPUT, "a: is a file, expected a folder");
     unlink(to);
     snprintf(to, sizeof to, "%s", above);
-    remove_folder();
 }
-END_TEST
 
 /* As jobs that clean up after others: a folder that was just created is empty, too. */
-START_TEST(folders_are_made_beside_who_removes_empty_ones)
+UNIT_CASE(folders_are_made_beside_who_removes_empty_ones)
 {
     enum { FOLDERS = 20000 };
     char path[96], gone[96];
-    make_folder();
     snprintf(path, sizeof path, "%s/kept", to);
     snprintf(gone, sizeof gone, "%s/gone", to);
     pid_t cleaner = fork();
@@ -782,13 +721,10 @@ START_TEST(folders_are_made_beside_who_removes_empty_ones)
     kill(cleaner, SIGKILL);
     ck_assert_int_eq(waitpid(cleaner, NULL, 0), cleaner);
     rmdir(path);
-    remove_folder();
 }
-END_TEST
 
-START_TEST(old_checkpoints_are_pruned)
+UNIT_CASE(old_checkpoints_are_pruned)
 {
-    make_folder();
     touch(NUMBER, "shard-0000.h5"); /* in the making */
     for (uint64_t number = 1; number <= 6; number++) {
         ck_ok(tr_checkpoint_make(to, number));
@@ -803,7 +739,7 @@ START_TEST(old_checkpoints_are_pruned)
     snprintf(name, sizeof name, "%s/00000002/manifest.h5", to);
     ck_assert(access(name, F_OK) != 0 && errno == ENOENT);
     snprintf(name, sizeof name, "%s/00000002/notes.txt", to);
-    ck_assert(access(name, F_OK) == 0);
+    ck_assert(is_there(name));
     ck_ok(tr_checkpoints_prune(to, 2)); /* told once: it is none of ours any more */
     ck_fails(tr_checkpoint_remove(to, 2, true), TR_ERR_IO, "files in it that are none of a checkpoint");
     unlink(name);
@@ -817,12 +753,10 @@ START_TEST(old_checkpoints_are_pruned)
     unlink(name);
     ck_ok(tr_checkpoint_remove(to, 2, true));
     ck_ok(tr_checkpoint_remove(to, 6, true));
-    remove_folder();
 }
-END_TEST
 
 /* One request may arrive by two ways at the same time. */
-START_TEST(only_a_second_wish_to_end_ends)
+UNIT_CASE(only_a_second_wish_to_end_ends)
 {
     int how;
     pid_t child = fork();
@@ -840,12 +774,3 @@ START_TEST(only_a_second_wish_to_end_ends)
     ck_assert_int_eq(waitpid(child, &how, 0), child);
     ck_assert(WIFSIGNALED(how) && WTERMSIG(how) == SIGTERM);
 }
-END_TEST
-
-UNIT_MAIN("checkpoint", what_is_written_reads_back, pieces_are_read_as_they_are_wanted,
-          the_manifest_shows_whole_tables, scattered_rows_show_unless_there_are_too_many,
-          no_damage_goes_unnoticed, damaged_values_are_named, what_is_something_else_is_refused,
-          limits_of_a_process_are_errors, full_disks_are_errors, any_write_may_fail,
-          what_cannot_be_created_is_an_error, folders_are_listed_by_number, folders_are_made_with_those_above,
-          folders_are_made_beside_who_removes_empty_ones, old_checkpoints_are_pruned,
-          only_a_second_wish_to_end_ends)

@@ -1,9 +1,5 @@
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "base/base.h"
 #include "stage/scheduler.h"
 
 /* ---- a stage that takes simulated time: a/p + b + c p seconds a clock with p workers ---- */
@@ -81,7 +77,7 @@ static int best_degree(const struct curve *curve, int most)
 
 /* ---- shapes ---- */
 
-START_TEST(the_search_is_as_in_the_paper_but_for_its_length)
+UNIT_CASE(the_search_is_as_in_the_paper_but_for_its_length)
 {
     struct curve curve = {.a = 1, .b = -0.3, .c = 1.0 / 16}; /* best: 4 */
     struct tr_degree d;
@@ -90,7 +86,7 @@ START_TEST(the_search_is_as_in_the_paper_but_for_its_length)
         int parallelism, clocks;
     } expected[] = {{1, 3}, {2, 3}, {4, 3}, {8, 3}, {8, 7}, {2, 7}, {4, 7}, {6, 3}, {6, 7}};
     int64_t left = 1000;
-    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+    for (size_t i = 0; i < COUNT(expected); i++) {
         struct tr_substage sub = tr_degree_next(&d, left);
         ck_assert_int_eq(sub.parallelism, expected[i].parallelism);
         ck_assert_int_eq(sub.clocks, expected[i].clocks);
@@ -105,9 +101,8 @@ START_TEST(the_search_is_as_in_the_paper_but_for_its_length)
     ck_assert_int_eq(rest.clocks, left);
     ck_assert_int_eq(rest.parallelism, 4);
 }
-END_TEST
 
-START_TEST(more_workers_that_always_help_are_all_taken)
+UNIT_CASE(more_workers_that_always_help_are_all_taken)
 {
     struct curve curve = {.a = 1};
     ck_assert_int_eq(run_once(&curve, 1, 16, 1, 1000).degree, 16);
@@ -115,9 +110,8 @@ START_TEST(more_workers_that_always_help_are_all_taken)
     ck_assert_int_eq(run_once(&curve, 1, 23, 1, 1000).degree, 23);
     ck_assert_double_le(run_once(&curve, 1, 16, 1, 1000).seconds, 1.09 * 1000 / 16);
 }
-END_TEST
 
-START_TEST(workers_that_never_help_are_left_alone)
+UNIT_CASE(workers_that_never_help_are_left_alone)
 {
     struct curve rising = {.b = 1, .c = 0.5}, flat = {.b = 1}, nothing = {0};
     struct outcome o = run_once(&rising, 1, 1024, 1, 100000);
@@ -128,9 +122,8 @@ START_TEST(workers_that_never_help_are_left_alone)
     ck_assert_int_le(o.searching, 30); /* 1, 2, 4 */
     ck_assert_int_eq(run_once(&nothing, 1, 8, 1, 1000).degree, 1);
 }
-END_TEST
 
-START_TEST(degrees_are_multiples_of_the_unit)
+UNIT_CASE(degrees_are_multiples_of_the_unit)
 {
     struct curve curve = {.a = 1};
     ck_assert_int_eq(run_once(&curve, 1, 30, 4, 1000).degree, 28);
@@ -140,9 +133,8 @@ START_TEST(degrees_are_multiples_of_the_unit)
     ck_assert_int_eq(o.degree, 4);
     ck_assert_int_eq(o.searching, 0);
 }
-END_TEST
 
-START_TEST(one_outlier_does_not_end_the_search)
+UNIT_CASE(one_outlier_does_not_end_the_search)
 {
     struct curve curve = {.a = 1};
     struct tr_degree d;
@@ -156,11 +148,10 @@ START_TEST(one_outlier_does_not_end_the_search)
     }
     ck_assert_int_eq(d.parallelism, 8);
 }
-END_TEST
 
 /* ---- few clocks, many runs ---- */
 
-START_TEST(the_search_goes_on_over_runs)
+UNIT_CASE(the_search_goes_on_over_runs)
 {
     struct curve curve = {.a = 1, .b = -0.3, .c = 1.0 / 16};
     struct tr_degree d;
@@ -174,9 +165,8 @@ START_TEST(the_search_goes_on_over_runs)
     ck_assert_int_eq(run(&d, &curve, 1000, &rng).searching, 0);
     ck_assert_int_eq(d.searches, 1);
 }
-END_TEST
 
-START_TEST(few_clocks_are_not_spent_on_searching)
+UNIT_CASE(few_clocks_are_not_spent_on_searching)
 {
     struct curve steep = {.a = 1}, rising = {.c = 1};
     for (int64_t clocks = 1; clocks <= 100; clocks++) {
@@ -188,9 +178,8 @@ START_TEST(few_clocks_are_not_spent_on_searching)
         if (clocks < 30) ck_assert_int_le(o.searching, 5);
     }
 }
-END_TEST
 
-START_TEST(a_drift_begins_the_search_again)
+UNIT_CASE(a_drift_begins_the_search_again)
 {
     struct curve small = {.a = 1, .b = -0.3, .c = 1.0 / 16}, large = {.a = 32, .b = -2, .c = 1.0 / 8};
     struct tr_degree d;
@@ -209,9 +198,8 @@ START_TEST(a_drift_begins_the_search_again)
     run(&d, &small, 1000, &rng);
     ck_assert_int_eq(run(&d, &small, 1000, &rng).degree, 4); /* and down again */
 }
-END_TEST
 
-START_TEST(reports_may_be_short_or_empty_or_strange)
+UNIT_CASE(reports_may_be_short_or_empty_or_strange)
 {
     struct tr_degree d;
     tr_degree_begin(&d, &(struct tr_degree_options){.least = 1, .most = 4});
@@ -226,11 +214,10 @@ START_TEST(reports_may_be_short_or_empty_or_strange)
     ck_assert_int_eq(tr_degree_next(&d, 1000).parallelism, 2);
     ck_assert_int_eq(tr_degree_next(&d, 1).clocks, 1);
 }
-END_TEST
 
 /* ---- words ---- */
 
-START_TEST(the_history_is_told)
+UNIT_CASE(the_history_is_told)
 {
     char text[200], little[12];
     struct tr_degree d;
@@ -249,7 +236,6 @@ START_TEST(the_history_is_told)
     tr_degree_describe(&d, little, sizeof little);
     ck_assert_str_eq(little, "auto: 1: 3.");
 }
-END_TEST
 
 /* ---- cost ---- */
 
@@ -299,7 +285,7 @@ static void lose(int most, int64_t clocks, double noise, struct loss *time, stru
 
 /* The goal is 1.10 of the time and 1.15 of the worker time. Bounds are a little above the measured values: the mean over all
  * curves, and the 95th percentile. */
-START_TEST(little_is_lost_against_the_best_degree)
+UNIT_CASE(little_is_lost_against_the_best_degree)
 {
     static const struct {
         int most;
@@ -313,7 +299,7 @@ START_TEST(little_is_lost_against_the_best_degree)
         {64, 1000, 0.05, {1.05, 1.12}, {0.90, 1.10}}, /* 1.040 1.104, 0.869 1.077 */
         {64, 3000, 0.1, {1.04, 1.11}, {0.95, 1.27}},  /* 1.034 1.095, 0.915 1.248 */
     };
-    for (size_t i = 0; i < sizeof bound / sizeof *bound; i++) {
+    for (size_t i = 0; i < COUNT(bound); i++) {
         struct loss time, workers;
         lose(bound[i].most, bound[i].clocks, bound[i].noise, &time, &workers);
         ck_assert_double_le(time.mean, bound[i].time.mean);
@@ -322,11 +308,3 @@ START_TEST(little_is_lost_against_the_best_degree)
         ck_assert_double_le(workers.most_of, bound[i].workers.most_of);
     }
 }
-END_TEST
-
-UNIT_MAIN("degree", the_search_is_as_in_the_paper_but_for_its_length,
-          more_workers_that_always_help_are_all_taken, workers_that_never_help_are_left_alone,
-          degrees_are_multiples_of_the_unit, one_outlier_does_not_end_the_search,
-          the_search_goes_on_over_runs, few_clocks_are_not_spent_on_searching,
-          a_drift_begins_the_search_again, reports_may_be_short_or_empty_or_strange, the_history_is_told,
-          little_is_lost_against_the_best_degree)

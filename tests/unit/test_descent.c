@@ -1,10 +1,6 @@
 /* The quadratic with an l1 penalty: optimality, also where columns resemble each other; blocks of columns against sums. */
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "base/base.h"
 #include "model/linear/descent/descent.h"
 
 enum { N = 40, ROWS = 25 }; /* fewer rows than columns: the Gram matrix is singular */
@@ -49,7 +45,7 @@ static void check_minimum(const struct tr_quadratic *q, double tolerance)
 }
 
 /* Of columns that are as good as the same, too; and with a last coordinate that has no penalty. */
-START_TEST(minimum)
+UNIT_CASE(minimum)
 {
     const double alikes[] = {0, 0.5, 1};
     for (size_t a = 0; a < 6; a++) {
@@ -68,16 +64,14 @@ START_TEST(minimum)
         ck_assert(tr_quadratic_minimise(&q, 1e-7, 2000) < 1e-5); /* there is nothing more to do */
     }
 }
-END_TEST
 
-START_TEST(threshold)
+UNIT_CASE(threshold)
 {
     ck_assert(tr_soft_threshold(3, 1) == 2);
     ck_assert(tr_soft_threshold(-3, 1) == -2);
     ck_assert(tr_soft_threshold(0.5, 1) == 0);
     ck_assert(tr_soft_threshold(-1, 1) == 0);
 }
-END_TEST
 
 /* Rows of 600 columns of which 300 are asked for: two blocks, one of them cut short. */
 enum { MANY = 600, ASKED = 300, EACH = 9 };
@@ -142,7 +136,7 @@ static void check_block(struct tr_column_block *block, size_t first)
     }
 }
 
-START_TEST(blocks)
+UNIT_CASE(blocks)
 {
     struct tr_descent_rows rows = make_rows();
     struct tr_column_block block[2];
@@ -154,6 +148,3 @@ START_TEST(blocks)
         tr_block_free(&block[b]);
     }
 }
-END_TEST
-
-UNIT_MAIN("descent", minimum, threshold, blocks)

@@ -1,9 +1,7 @@
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "table/server.h"
+#include "../elements.h"
 
 enum {
     MOST = 300,
@@ -51,17 +49,6 @@ static void hand_over(struct server *s, tr_update *u)
     ck_ok(s->function->update(&s->share, u));
 }
 
-static double element(enum tr_dtype dtype, const void *array, size_t i)
-{
-    return dtype == TR_F32 ? (double)((const float *)array)[i] : ((const double *)array)[i];
-}
-
-static void set_element(enum tr_dtype dtype, void *array, size_t i, double x)
-{
-    if (dtype == TR_F32) ((float *)array)[i] = (float)x;
-    else ((double *)array)[i] = x;
-}
-
 /* ---- the example of appendix C: four workers, updates a to g of two units ---- */
 
 static void push(struct server *s, int worker, int64_t clock, double first, double second)
@@ -84,7 +71,7 @@ static void expect(const struct server *s, double first, double second)
     ck_assert_double_eq_tol(s->memory[1], second, 1e-12);
 }
 
-START_TEST(the_example_of_the_paper)
+UNIT_CASE(the_example_of_the_paper)
 {
     struct server s;
     open_server(&s, builtin("dyn"), TR_F64, 2, 1);
@@ -111,7 +98,6 @@ START_TEST(the_example_of_the_paper)
     ck_assert_int_eq(s.newest, 3);
     close_server(&s);
 }
-END_TEST
 
 static void expect_read(const struct server *s, int64_t version, double first, double second)
 {
@@ -121,7 +107,7 @@ static void expect_read(const struct server *s, int64_t version, double first, d
     ck_assert_double_eq_tol(read[1], second, 1e-12);
 }
 
-START_TEST(the_example_read_at_its_versions)
+UNIT_CASE(the_example_read_at_its_versions)
 {
     struct server s;
     open_server(&s, builtin("dyn-stable"), TR_F64, 2, 1);
@@ -148,7 +134,6 @@ START_TEST(the_example_read_at_its_versions)
     expect(&s, 130, 15);
     close_server(&s);
 }
-END_TEST
 
 /* ---- random updates against a dense reference ---- */
 
@@ -250,7 +235,7 @@ static void compare(const tr_function *function, enum tr_dtype dtype, size_t uni
     free(r);
 }
 
-START_TEST(versions_are_means)
+UNIT_CASE(versions_are_means)
 {
     static const size_t units[] = {1, 7, 64, MOST};
     for (size_t k = 0; k < 4; k++)
@@ -261,7 +246,6 @@ START_TEST(versions_are_means)
             compare(builtin("dyn-stable"), TR_F64, units[k], width);
         }
 }
-END_TEST
 
 /* ---- memory ---- */
 
@@ -281,7 +265,7 @@ static void push_units(struct server *s, int64_t version, uint32_t first, size_t
     hand_over(s, &m.update);
 }
 
-START_TEST(memory_is_what_active_versions_need)
+UNIT_CASE(memory_is_what_active_versions_need)
 {
     struct server s;
     open_server(&s, builtin("dyn"), TR_F64, MOST, WIDEST);
@@ -303,9 +287,8 @@ START_TEST(memory_is_what_active_versions_need)
     ck_assert_double_le(copies(&s), 0.1);
     close_server(&s);
 }
-END_TEST
 
-START_TEST(whole_numbers_have_no_means)
+UNIT_CASE(whole_numbers_have_no_means)
 {
     static const enum tr_dtype whole[] = {TR_I32, TR_I64};
     for (int i = 0; i < 4; i++) {
@@ -315,12 +298,11 @@ START_TEST(whole_numbers_have_no_means)
         ck_assert_ptr_null(share.own);
     }
 }
-END_TEST
 
 /* ---- agree ---- */
 
 /* t(v) = Σ|u|² / 2|U|² between 1/S and 1, by hand. */
-START_TEST(updates_count_by_how_they_agree)
+UNIT_CASE(updates_count_by_how_they_agree)
 {
     struct server s;
     open_server(&s, builtin("agree"), TR_F64, 2, 1);
@@ -338,10 +320,9 @@ START_TEST(updates_count_by_how_they_agree)
     expect(&s, 6, 9);
     close_server(&s);
 }
-END_TEST
 
 /* Lists, arrays and both types come to what the formula says of dense vectors. */
-START_TEST(agreement_is_that_of_the_formula)
+UNIT_CASE(agreement_is_that_of_the_formula)
 {
     enum { UNITS = 40, PUSHES = 60 };
     struct tr_rng rng;
@@ -382,8 +363,3 @@ START_TEST(agreement_is_that_of_the_formula)
         close_server(&s);
     }
 }
-END_TEST
-
-UNIT_MAIN("dyn", the_example_of_the_paper, the_example_read_at_its_versions, versions_are_means,
-          memory_is_what_active_versions_need, whole_numbers_have_no_means, updates_count_by_how_they_agree,
-          agreement_is_that_of_the_formula)

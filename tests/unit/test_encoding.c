@@ -1,11 +1,6 @@
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "base/base.h"
 #include "table/codec.h"
-#include "trireme/base.h"
 #include "../elements.h"
 
 static const enum tr_dtype dtypes[] = {TR_F32, TR_F64, TR_I32, TR_I64};
@@ -40,7 +35,7 @@ static bool same(double a, double b)
 }
 
 /* Each 16-bit number comes back, and so do what lies half way to the next, and just beside that. */
-START_TEST(halves_round_to_the_nearest)
+UNIT_CASE(halves_round_to_the_nearest)
 {
     uint64_t wrong = 0, checked = 0;
     for (int precision = TR_PRECISION_F16; precision <= TR_PRECISION_BF16; precision++)
@@ -69,9 +64,8 @@ START_TEST(halves_round_to_the_nearest)
     ck_assert_uint_eq(wrong, 0);
     ck_assert_uint_gt(checked, 1000000);
 }
-END_TEST
 
-START_TEST(halves_saturate)
+UNIT_CASE(halves_saturate)
 {
     static const double large[] = {65504, 65519.99, 65520, 65536, 1e10, 3.4e38, 1e39, 1e300};
     for (int i = 0; i < 8; i++)
@@ -89,7 +83,6 @@ START_TEST(halves_saturate)
             ck_assert(isnan(through(NAN, precision, single)));
         }
 }
-END_TEST
 
 /* ---- a slice and what became of it ---- */
 
@@ -195,11 +188,11 @@ static const struct {
     size_t width;
 } shapes[] = {{0, 1}, {1, 1},  {7, 1},  {64, 1},  {65, 1},   {1000, 1}, {40000, 1},
               {1, 3}, {63, 2}, {64, 3}, {777, 5}, {100, 40}, {3, 700}};
-enum { SHAPES = sizeof shapes / sizeof *shapes };
+enum { SHAPES = COUNT(shapes) };
 static const double densities[] = {0, 0.0005, 0.02, 0.1, 0.4, 0.9, 0.97, 1};
-enum { DENSITIES = sizeof densities / sizeof *densities };
+enum { DENSITIES = COUNT(densities) };
 
-START_TEST(everything_comes_back)
+UNIT_CASE(everything_comes_back)
 {
     for (size_t shape = 0; shape < SHAPES; shape++)
         for (size_t d = 0; d < 4; d++) {
@@ -216,7 +209,6 @@ START_TEST(everything_comes_back)
             end(&t);
         }
 }
-END_TEST
 
 /* ---- sizes ---- */
 
@@ -247,7 +239,7 @@ static size_t promised(const struct trial *t, int encoding, int precision)
     }
 }
 
-START_TEST(the_smallest_is_chosen_and_sizes_are_as_promised)
+UNIT_CASE(the_smallest_is_chosen_and_sizes_are_as_promised)
 {
     bool chosen[4] = {false};
     for (size_t shape = 0; shape < SHAPES; shape++)
@@ -272,10 +264,9 @@ START_TEST(the_smallest_is_chosen_and_sizes_are_as_promised)
     for (int encoding = TR_ENCODING_DENSE; encoding <= TR_ENCODING_BITMAP; encoding++)
         ck_assert(chosen[encoding]);
 }
-END_TEST
 
 /* Gaps on both sides of each length, up to four bytes. */
-START_TEST(long_gaps_come_back)
+UNIT_CASE(long_gaps_come_back)
 {
     enum { N = 5000000 };
     static const uint32_t gaps[] = {0, 127, 128, 0, 16383, 16384, 1, 2097151, 2097152};
@@ -293,7 +284,6 @@ START_TEST(long_gaps_come_back)
     check_arrived(&t, TR_PRECISION_FULL);
     end(&t);
 }
-END_TEST
 
 /* A sparse message of one integer with these bytes for its gap, in a slice of 2^32 - 1 units. */
 static int list_far(const unsigned char *gap, size_t bytes, uint32_t *unit)
@@ -317,7 +307,7 @@ static int list_far(const unsigned char *gap, size_t bytes, uint32_t *unit)
     return TR_OK;
 }
 
-START_TEST(the_longest_gap_comes_back)
+UNIT_CASE(the_longest_gap_comes_back)
 {
     uint32_t unit = 0;
     ck_ok(list_far((const unsigned char[]){0xfe, 0xff, 0xff, 0xff, 0x0f}, 5, &unit));
@@ -329,12 +319,11 @@ START_TEST(the_longest_gap_comes_back)
     ck_fails(list_far((const unsigned char[]){0x80, 0x80, 0x80, 0x80, 0x80, 0}, 6, &unit), TR_ERR_PEER,
              "too many bytes");
 }
-END_TEST
 
 /* ---- error feedback ---- */
 
 /* The same for 8 bits: every f16, and all that the format holds comes back. */
-START_TEST(eight_bits_round_to_the_nearest)
+UNIT_CASE(eight_bits_round_to_the_nearest)
 {
     uint64_t wrong = 0;
     for (uint32_t h = 0; h < 0x10000; h++) {
@@ -350,10 +339,9 @@ START_TEST(eight_bits_round_to_the_nearest)
     ck_assert(through(1e9, TR_PRECISION_F8, true) == 57344 &&
               isinf(through(INFINITY, TR_PRECISION_F8, true)));
 }
-END_TEST
 
 /* An update far below the step of f16 at its size arrives all the same: 1000 of them, within one rounding. */
-START_TEST(what_rounding_takes_comes_later)
+UNIT_CASE(what_rounding_takes_comes_later)
 {
     enum { N = 300, UPDATES = 1000 };
     for (size_t d = 0; d < 2; d++)
@@ -390,10 +378,9 @@ START_TEST(what_rounding_takes_comes_later)
             end(&t);
         }
 }
-END_TEST
 
 /* The residual of an overflow is stored too; values that are not finite are sent unchanged and leave no residual. */
-START_TEST(overflow_is_kept_and_infinity_is_not)
+UNIT_CASE(overflow_is_kept_and_infinity_is_not)
 {
     for (size_t d = 0; d < 2; d++) {
         struct trial t = begin(dtypes[d], 4, 1);
@@ -412,7 +399,6 @@ START_TEST(overflow_is_kept_and_infinity_is_not)
         end(&t);
     }
 }
-END_TEST
 
 /* ---- damage ---- */
 
@@ -440,7 +426,7 @@ static int decode_with(struct trial *t, size_t at, unsigned char byte, size_t si
     return status;
 }
 
-START_TEST(damage_is_found)
+UNIT_CASE(damage_is_found)
 {
     enum { N = 300 };
     struct trial t = begin(TR_F32, N, 1);
@@ -487,12 +473,11 @@ START_TEST(damage_is_found)
     ck_fails(decode_with(&t, 1, TR_PRECISION_F16, t.size), TR_ERR_PEER, "another type");
     end(&t);
 }
-END_TEST
 
-START_TEST(gaps_read_back_and_end_where_they_end)
+UNIT_CASE(gaps_read_back_and_end_where_they_end)
 {
     static const uint64_t gaps[] = {0, 1, 127, 128, 16383, 16384, UINT32_MAX, UINT64_C(1) << 62, UINT64_MAX};
-    enum { N = sizeof gaps / sizeof *gaps };
+    enum { N = COUNT(gaps) };
     unsigned char bytes[N * TR_GAP_BYTES], *end = bytes;
     for (size_t i = 0; i < N; i++) end = tr_put_gap(gaps[i], end);
     ck_assert_uint_eq((size_t)(end - bytes), 1 + 1 + 1 + 2 + 2 + 3 + 5 + 9 + 10);
@@ -506,7 +491,6 @@ START_TEST(gaps_read_back_and_end_where_they_end)
     at = bytes + 3;
     ck_assert(!tr_take_gap(&at, at + 1, &gap)); /* cut in the middle of 128 */
 }
-END_TEST
 
 /* Every `every`-th number from `first` on, and of these but one of seven: bytes. */
 static size_t ascend(uint64_t first, uint64_t every)
@@ -528,7 +512,7 @@ static size_t ascend(uint64_t first, uint64_t every)
     return size;
 }
 
-START_TEST(ascending_numbers_are_a_bitmap_or_gaps)
+UNIT_CASE(ascending_numbers_are_a_bitmap_or_gaps)
 {
     ck_assert_uint_le(ascend(0, 1), 6000 / 6); /* dense: a bit each, and for those left out */
     ck_assert_uint_le(ascend((UINT64_C(1) << 62) + 5, 2), 6000 / 3); /* anywhere */
@@ -540,10 +524,3 @@ START_TEST(ascending_numbers_are_a_bitmap_or_gaps)
     ck_assert(tr_take_ascending(bytes, tr_put_ascending(1, &one, bytes), 78, 1, &back) && back == 77);
     ck_assert(!tr_take_ascending(bytes, 0, 78, 0, &back));
 }
-END_TEST
-
-UNIT_MAIN("encoding", ascending_numbers_are_a_bitmap_or_gaps, gaps_read_back_and_end_where_they_end,
-          eight_bits_round_to_the_nearest, halves_round_to_the_nearest, halves_saturate,
-          everything_comes_back, the_smallest_is_chosen_and_sizes_are_as_promised, long_gaps_come_back,
-          the_longest_gap_comes_back, what_rounding_takes_comes_later, overflow_is_kept_and_infinity_is_not,
-          damage_is_found)

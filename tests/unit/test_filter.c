@@ -1,9 +1,5 @@
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "base/base.h"
 #include "table/codec.h"
 #include "../elements.h"
 
@@ -60,7 +56,7 @@ static bool sends(const struct tr_filter *f, size_t width, const double *w, cons
         a, b, c                                                                                              \
     }
 
-START_TEST(threshold_holds_small_ones)
+UNIT_CASE(threshold_holds_small_ones)
 {
     struct tr_filter f = {.kind = TR_FILTER_THRESHOLD, .limit = 0.5};
     ck_assert(!SENDS(f, 0, 0.4999));
@@ -74,9 +70,8 @@ START_TEST(threshold_holds_small_ones)
     f.limit = 0;
     ck_assert(SENDS(f, 0, 1e-300));
 }
-END_TEST
 
-START_TEST(significant_is_relative_to_the_value)
+UNIT_CASE(significant_is_relative_to_the_value)
 {
     struct tr_filter f = {.kind = TR_FILTER_SIGNIFICANT, .limit = 0.25};
     ck_assert(!SENDS(f, 4, 0.99));
@@ -87,9 +82,8 @@ START_TEST(significant_is_relative_to_the_value)
     ck_assert(!SENDS3(f, THREE(0, -4, 1), 0.9, 0.9, 0.9)); /* beside the row's largest */
     ck_assert(SENDS3(f, THREE(0, -4, 1), 0, 0, 1.1));
 }
-END_TEST
 
-START_TEST(kkt_drops_what_stays_at_zero)
+UNIT_CASE(kkt_drops_what_stays_at_zero)
 {
     struct tr_filter f = {.kind = TR_FILTER_KKT, .limit = 0.25, .alpha = 1, .scale = -0.5};
     ck_assert(!SENDS(f, 0, 0.37)); /* a gradient of -0.74 */
@@ -102,9 +96,8 @@ START_TEST(kkt_drops_what_stays_at_zero)
     f.limit = 1.5; /* nothing is that far inside */
     ck_assert(SENDS(f, 0, 1e-9));
 }
-END_TEST
 
-START_TEST(zeros_are_not_counted)
+UNIT_CASE(zeros_are_not_counted)
 {
     for (int kind = TR_FILTER_NONE; kind <= TR_FILTER_SKIP; kind++) {
         struct trial *t = begin(TR_F32, 1);
@@ -115,7 +108,6 @@ START_TEST(zeros_are_not_counted)
         free(t);
     }
 }
-END_TEST
 
 /* ---- chance ---- */
 
@@ -131,7 +123,7 @@ static size_t held_by_chance(double skip, uint64_t seed, int64_t clock, bool *he
     return n;
 }
 
-START_TEST(skip_is_random_but_repeats)
+UNIT_CASE(skip_is_random_but_repeats)
 {
     bool a[N], b[N];
     ck_assert_uint_eq(held_by_chance(0, 1, 1, a), 0);
@@ -150,10 +142,9 @@ START_TEST(skip_is_random_but_repeats)
         ck_assert_uint_lt(both, N * 13 / 100);
     }
 }
-END_TEST
 
 /* In one piece or in several, in any order: the same units wait. */
-START_TEST(skip_does_not_depend_on_pieces)
+UNIT_CASE(skip_does_not_depend_on_pieces)
 {
     struct tr_filter f = {.kind = TR_FILTER_SKIP, .skip = 0.5, .seed = 3};
     struct trial *whole = begin(TR_F32, 2), *pieces = begin(TR_F32, 2);
@@ -174,13 +165,12 @@ START_TEST(skip_does_not_depend_on_pieces)
     free(whole);
     free(pieces);
 }
-END_TEST
 
 /* ---- nothing is lost ---- */
 
 /* Integers, so that sums are exact in every type: sent plus delayed values equal the updates, at every clock, whole
  * units only; an update without a filter sends the rest. */
-START_TEST(what_is_held_is_not_lost)
+UNIT_CASE(what_is_held_is_not_lost)
 {
     for (size_t d = 0; d < 8; d++)
         for (int kind = TR_FILTER_NONE; kind <= TR_FILTER_SKIP; kind++) {
@@ -233,10 +223,9 @@ START_TEST(what_is_held_is_not_lost)
             free(t);
         }
 }
-END_TEST
 
 /* With rounding behind it, as an update goes: filtered, then encoded with kept as the residual. */
-START_TEST(filter_and_rounding_share_what_is_kept)
+UNIT_CASE(filter_and_rounding_share_what_is_kept)
 {
     for (int kind = TR_FILTER_NONE; kind <= TR_FILTER_SKIP; kind++) {
         if (kind == TR_FILTER_KKT) continue;
@@ -272,8 +261,3 @@ START_TEST(filter_and_rounding_share_what_is_kept)
         free(t);
     }
 }
-END_TEST
-
-UNIT_MAIN("filter", threshold_holds_small_ones, significant_is_relative_to_the_value,
-          kkt_drops_what_stays_at_zero, zeros_are_not_counted, skip_is_random_but_repeats,
-          skip_does_not_depend_on_pieces, what_is_held_is_not_lost, filter_and_rounding_share_what_is_kept)

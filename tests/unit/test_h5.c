@@ -1,36 +1,11 @@
 /* Model files: arrays are written whole or in pieces and read back unchanged; missing or different arrays are refused. */
-#define _GNU_SOURCE
 #include "unit.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "base/base.h"
 #include "store/h5.h"
 
 enum { ROWS = 1000, COLUMNS = 7 };
 
-static char folder[64], path[128];
-
-static const char *in_folder(const char *name)
-{
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static void make_folder(void)
-{
-    snprintf(folder, sizeof folder, "/tmp/test_h5_XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void remove_folder(void)
-{
-    unlink(in_folder("model.h5"));
-    ck_assert_msg(rmdir(folder) == 0, "something was left in %s", folder);
-}
+UNIT_FIXTURE(unit_make_folder, NULL)
 
 static float element(size_t i)
 {
@@ -40,7 +15,7 @@ static float element(size_t i)
 static struct tr_h5_writer *create(void)
 {
     struct tr_h5_writer *w;
-    ck_ok(tr_h5_create(folder, "trireme-test", 3, "name: x\n", NULL, &w));
+    ck_ok(tr_h5_create(unit_folder, "trireme-test", 3, "name: x\n", NULL, &w));
     return w;
 }
 
@@ -68,7 +43,7 @@ static void write_model(void)
     ck_ok(tr_h5_put(w, "small", TR_H5_U16, 4, 0, small));
     ck_ok(tr_h5_put(w, "ids", TR_H5_I64, 2, 0, ids));
     ck_ok(tr_h5_put(w, "one", TR_H5_F32, 0, 0, &matrix[3]));
-    ck_assert_int_ne(access(in_folder("model.h5"), F_OK), 0); /* not before it is complete */
+    ck_assert_int_ne(access(unit_path("model.h5"), F_OK), 0); /* not before it is complete */
     ck_ok(tr_h5_finish(&w));
     ck_assert_ptr_null(w);
     free(matrix);
@@ -77,13 +52,12 @@ static void write_model(void)
 static struct tr_h5_reader *open_model(void)
 {
     struct tr_h5_reader *r;
-    ck_ok(tr_h5_open(folder, "trireme-test", 3, &r));
+    ck_ok(tr_h5_open(unit_folder, "trireme-test", 3, &r));
     return r;
 }
 
-START_TEST(what_is_written_reads_back)
+UNIT_CASE(what_is_written_reads_back)
 {
-    make_folder();
     write_model();
     struct tr_h5_reader *r = open_model();
     uint64_t rows;
@@ -117,15 +91,12 @@ START_TEST(what_is_written_reads_back)
     ck_ok(tr_h5_get(r, "small", TR_H5_U32, 4, 0, &small));
     ck_assert(small[0] == 1 && small[2] == 65535 && small[3] == 0);
     void *memory[] = {text, job, words, matrix, one, ids, small};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
+    for (size_t i = 0; i < COUNT(memory); i++) free(memory[i]);
     tr_h5_close(&r);
-    remove_folder();
 }
-END_TEST
 
-START_TEST(what_is_not_as_promised_is_refused)
+UNIT_CASE(what_is_not_as_promised_is_refused)
 {
-    make_folder();
     write_model();
     struct tr_h5_reader *r = open_model();
     void *values = NULL;
@@ -143,50 +114,32 @@ START_TEST(what_is_not_as_promised_is_refused)
     ck_fails(tr_h5_get_texts(r, "ids", 2, &texts, &length), TR_ERR_DATA, "ids is missing or of another kind");
     ck_assert_ptr_null(values);
     tr_h5_close(&r);
-    ck_fails(tr_h5_open(folder, "trireme-other", 3, &r), TR_ERR_DATA, "format trireme-other");
-    ck_fails(tr_h5_open(folder, "trireme-test", 4, &r), TR_ERR_DATA, "format version 3, expected 4");
-    ck_ok(tr_h5_open(in_folder("model.h5"), NULL, 0, &r));
+    ck_fails(tr_h5_open(unit_folder, "trireme-other", 3, &r), TR_ERR_DATA, "format trireme-other");
+    ck_fails(tr_h5_open(unit_folder, "trireme-test", 4, &r), TR_ERR_DATA, "format version 3, expected 4");
+    ck_ok(tr_h5_open(unit_path("model.h5"), NULL, 0, &r));
     tr_h5_close(&r);
-    ck_assert_int_eq(truncate(in_folder("model.h5"), 1000), 0);
-    ck_fails(tr_h5_open(folder, NULL, 0, &r), TR_ERR_DATA, "cut off or damaged");
-    remove_folder();
-    ck_fails(tr_h5_open(folder, NULL, 0, &r), TR_ERR_NO_INPUT, folder);
-}
-END_TEST
-
-static char *load(size_t *n)
-{
-    char *bytes = malloc(1 << 20);
-    FILE *file = fopen(in_folder("model.h5"), "r");
-    ck_assert(bytes && file);
-    *n = fread(bytes, 1, 1 << 20, file);
-    fclose(file);
-    return bytes;
-}
-
-static void store(const char *bytes, size_t n)
-{
-    FILE *file = fopen(in_folder("model.h5"), "w");
-    ck_assert(file && fwrite(bytes, 1, n, file) == n && fclose(file) == 0);
+    ck_assert_int_eq(truncate(unit_path("model.h5"), 1000), 0);
+    ck_fails(tr_h5_open(unit_folder, NULL, 0, &r), TR_ERR_DATA, "cut off or damaged");
+    unlink(unit_path("model.h5"));
+    ck_fails(tr_h5_open(unit_folder, NULL, 0, &r), TR_ERR_NO_INPUT, unit_folder);
 }
 
 /* Any byte of it, before HDF5 looks at it; files of other programs, which have no header, are read. */
-START_TEST(a_damaged_file_is_refused)
+UNIT_CASE(a_damaged_file_is_refused)
 {
-    make_folder();
     write_model();
     struct tr_h5_reader *r;
     size_t n, header = 4096;
-    char *bytes = load(&n);
+    char *bytes = unit_read("model.h5", &n);
     for (size_t i = 0; i < n; i += 1 + i / 500) {
         char before = bytes[i];
         bytes[i] = (char)(before ^ (i % 3 == 0 ? 0xff : 1 << i % 8));
-        store(bytes, n);
-        ck_fails(tr_h5_open(folder, NULL, 0, &r), TR_ERR_DATA, "cut off or damaged");
+        unit_write("model.h5", bytes, n);
+        ck_fails(tr_h5_open(unit_folder, NULL, 0, &r), TR_ERR_DATA, "cut off or damaged");
         bytes[i] = before;
     }
     ck_assert(n > header);
-    store(bytes + header, n - header);
+    unit_write("model.h5", bytes + header, n - header);
     r = open_model();
     float *matrix;
     ck_ok(tr_h5_get(r, "matrix", TR_H5_F32, ROWS, COLUMNS, &matrix));
@@ -194,13 +147,10 @@ START_TEST(a_damaged_file_is_refused)
     free(matrix);
     tr_h5_close(&r);
     free(bytes);
-    remove_folder();
 }
-END_TEST
 
-START_TEST(an_unfinished_file_leaves_nothing)
+UNIT_CASE(an_unfinished_file_leaves_nothing)
 {
-    make_folder();
     struct tr_h5_writer *w = create();
     float number = 1;
     ck_ok(tr_h5_begin(w, "matrix", TR_H5_F32, 10, 0));
@@ -212,9 +162,5 @@ START_TEST(an_unfinished_file_leaves_nothing)
     ck_ok(tr_h5_append(w, &number, 1));
     ck_fails(tr_h5_append(w, &number, 1), TR_ERR_INTERNAL, "too many rows");
     tr_h5_abandon(&w);
-    ck_assert_int_eq(rmdir(folder), 0);
+    ck_assert_int_eq(rmdir(unit_folder), 0);
 }
-END_TEST
-
-UNIT_MAIN("h5", what_is_written_reads_back, what_is_not_as_promised_is_refused, a_damaged_file_is_refused,
-          an_unfinished_file_leaves_nothing)

@@ -1,17 +1,10 @@
 #include "unit.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #include "table/storage.h"
 
-/* An assertion that costs nothing while it holds: Check's write to a file. */
-#define expect(condition)                                                                                    \
-    do {                                                                                                     \
-        if (!(condition)) ck_abort_msg("%s", #condition);                                                    \
-    } while (0)
-#define expect_ok(call) expect((call) == TR_OK)
+#define expect_ok(call) ck_cheap((call) == TR_OK)
 
 static const tr_key top = (UINT64_C(1) << 63) - 1; /* the highest key of a table */
 
@@ -53,7 +46,7 @@ static int add_one(struct tr_hashmap *map, tr_key key, uint32_t *slot)
 }
 
 /* After any operations in any order, slots are numbered consecutively and keep their position and contents. */
-START_TEST(random_operations_agree_with_a_plain_list)
+UNIT_LOOP(random_operations_agree_with_a_plain_list, FAMILIES)
 {
     enum { KEYS = 20000, OPERATIONS = 60000 };
     static uint32_t slot_of[KEYS];
@@ -66,34 +59,33 @@ START_TEST(random_operations_agree_with_a_plain_list)
     for (int step = 0; step < OPERATIONS; step++) {
         uint32_t i = (uint32_t)tr_rng_below(&rng, KEYS);
         tr_key key = family_key(_i, i);
-        expect(tr_hashmap_find(&map, key) == slot_of[i]);
+        ck_cheap(tr_hashmap_find(&map, key) == slot_of[i]);
         if (tr_rng_below(&rng, 2)) continue;
         uint32_t slot;
         expect_ok(add_one(&map, key, &slot));
         if (slot_of[i] == TR_NO_SLOT) {
             slot_of[i] = count++;
-            expect(((float *)map.array[0].at)[slot] == 0 && ((double *)map.array[1].at)[slot] == 0);
+            ck_cheap(((float *)map.array[0].at)[slot] == 0 && ((double *)map.array[1].at)[slot] == 0);
             ((float *)map.array[0].at)[slot] = (float)i;
             ((double *)map.array[1].at)[slot] = (double)key;
         }
-        expect(slot == slot_of[i]);
-        expect(map.count == count);
+        ck_cheap(slot == slot_of[i]);
+        ck_cheap(map.count == count);
     }
     for (uint32_t i = 0; i < KEYS; i++) {
         tr_key key = family_key(_i, i);
         uint32_t slot = tr_hashmap_find(&map, key);
-        expect(slot == slot_of[i]);
+        ck_cheap(slot == slot_of[i]);
         if (slot == TR_NO_SLOT) continue;
-        expect(tr_hashmap_key(&map, slot) == key);
-        expect(((float *)map.array[0].at)[slot] == (float)i);
-        expect(((double *)map.array[1].at)[slot] == (double)key);
+        ck_cheap(tr_hashmap_key(&map, slot) == key);
+        ck_cheap(((float *)map.array[0].at)[slot] == (float)i);
+        ck_cheap(((double *)map.array[1].at)[slot] == (double)key);
     }
     tr_hashmap_close(&map);
 }
-END_TEST
 
 /* Many keys in one call give the same result as one key per call, for any number of keys and repetitions. */
-START_TEST(batches_agree_with_single_keys)
+UNIT_LOOP(batches_agree_with_single_keys, FAMILIES)
 {
     enum { KEYS = 70000, MOST = 300 };
     struct tr_hashmap one, many;
@@ -107,22 +99,21 @@ START_TEST(batches_agree_with_single_keys)
         size_t n = tr_rng_below(&rng, MOST);
         for (size_t i = 0; i < n; i++) key[i] = family_key(_i, (uint32_t)tr_rng_below(&rng, KEYS));
         tr_hashmap_find_all(&many, key, n, slot);
-        for (size_t i = 0; i < n; i++) expect(slot[i] == tr_hashmap_find(&one, key[i]));
+        for (size_t i = 0; i < n; i++) ck_cheap(slot[i] == tr_hashmap_find(&one, key[i]));
         expect_ok(tr_hashmap_add_all(&many, key, n, slot));
         for (size_t i = 0; i < n; i++) {
             uint32_t expected;
             expect_ok(add_one(&one, key[i], &expected));
-            expect(slot[i] == expected);
+            ck_cheap(slot[i] == expected);
         }
-        expect(many.count == one.count);
+        ck_cheap(many.count == one.count);
     }
     tr_hashmap_close(&one);
     tr_hashmap_close(&many);
 }
-END_TEST
 
 /* The work of any one call is bounded, that of all together proportional to the keys. */
-START_TEST(no_call_moves_more_than_a_page)
+UNIT_LOOP(no_call_moves_more_than_a_page, FAMILIES)
 {
     enum { KEYS = 300000 };
     struct tr_hashmap map;
@@ -131,23 +122,22 @@ START_TEST(no_call_moves_more_than_a_page)
         uint64_t before = map.moved;
         uint32_t slot, pages = map.pages;
         expect_ok(add_one(&map, family_key(_i, i), &slot));
-        expect(map.moved - before <= TR_HASH_PAGE_KEYS);
-        expect(map.pages - pages <= 1);
+        ck_cheap(map.moved - before <= TR_HASH_PAGE_KEYS);
+        ck_cheap(map.pages - pages <= 1);
     }
     ck_assert_uint_eq(map.count, KEYS);
     ck_assert_uint_gt(map.moved, KEYS / 2);
     ck_assert_uint_lt(map.moved, 3 * KEYS);
     tr_hashmap_close(&map);
 }
-END_TEST
 
 static void check_bytes_a_key(const struct tr_hashmap *map)
 {
     enum { MOST = 14 }; /* of index; 12.8 right after all pages have been split, and the directory */
-    expect(tr_hashmap_memory(map) <= (size_t)map->count * (sizeof(tr_key) + 12 + MOST));
+    ck_cheap(tr_hashmap_memory(map) <= (size_t)map->count * (sizeof(tr_key) + 12 + MOST));
 }
 
-START_TEST(memory_follows_the_keys_present)
+UNIT_LOOP(memory_follows_the_keys_present, FAMILIES)
 {
     enum { KEYS = 400000 };
     struct tr_hashmap map;
@@ -166,10 +156,9 @@ START_TEST(memory_follows_the_keys_present)
     ck_assert_uint_le(tr_peak_rss() - before, tr_hashmap_memory(&map) + ((size_t)12 << 20));
     tr_hashmap_close(&map);
 }
-END_TEST
 
 /* What deals keys to servers may look at the same hash: then all keys of a server are alike in some bits. */
-START_TEST(keys_of_one_server_take_no_more_memory)
+UNIT_LOOP(keys_of_one_server_take_no_more_memory, 2)
 {
     enum { KEYS = 100000, SERVERS = 64 };
     struct tr_hashmap map;
@@ -183,9 +172,8 @@ START_TEST(keys_of_one_server_take_no_more_memory)
     }
     tr_hashmap_close(&map);
 }
-END_TEST
 
-START_TEST(looking_does_not_create)
+UNIT_CASE(looking_does_not_create)
 {
     enum { KEYS = 5000 };
     struct tr_hashmap map;
@@ -196,21 +184,20 @@ START_TEST(looking_does_not_create)
     for (int round = 0; round < 2; round++) {
         size_t memory = tr_hashmap_memory(&map);
         uint32_t count = map.count;
-        for (uint32_t i = 0; i < KEYS; i++) expect(tr_hashmap_find(&map, key[i] + 1) == TR_NO_SLOT);
+        for (uint32_t i = 0; i < KEYS; i++) ck_cheap(tr_hashmap_find(&map, key[i] + 1) == TR_NO_SLOT);
         for (uint32_t i = 0; i < KEYS; i++) key[i]++;
         tr_hashmap_find_all(&map, key, KEYS, slot);
-        for (uint32_t i = 0; i < KEYS; i++) expect(slot[i] == TR_NO_SLOT);
-        expect(map.count == count);
-        expect(tr_hashmap_memory(&map) == memory);
+        for (uint32_t i = 0; i < KEYS; i++) ck_cheap(slot[i] == TR_NO_SLOT);
+        ck_cheap(map.count == count);
+        ck_cheap(tr_hashmap_memory(&map) == memory);
         for (uint32_t i = 0; i < KEYS; i++) key[i]--;
         expect_ok(tr_hashmap_add_all(&map, key, KEYS, slot));
-        expect(map.count == KEYS);
+        ck_cheap(map.count == KEYS);
     }
     tr_hashmap_close(&map);
 }
-END_TEST
 
-START_TEST(what_cannot_be_had_is_an_error)
+UNIT_CASE(what_cannot_be_had_is_an_error)
 {
     struct tr_hashmap map;
     uint32_t slot;
@@ -225,7 +212,6 @@ START_TEST(what_cannot_be_had_is_an_error)
     size_t bytes[TR_HASH_ARRAYS + 1] = {0};
     ck_fails(tr_hashmap_open(bytes, TR_HASH_ARRAYS + 1, &map), TR_ERR_INTERNAL, "at most 8 arrays");
 }
-END_TEST
 
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* these need address space without end */
 
@@ -240,7 +226,7 @@ static size_t address_space(void)
 }
 
 /* If memory ends while the table grows, its contents stay, and it grows later when there is memory again. */
-START_TEST(the_end_of_memory_leaves_the_map_whole)
+UNIT_CASE(the_end_of_memory_leaves_the_map_whole)
 {
     struct tr_hashmap map;
     open_map(&map);
@@ -260,24 +246,18 @@ START_TEST(the_end_of_memory_leaves_the_map_whole)
         ck_assert_uint_lt(limit.rlim_cur - address_space(), 1 << 20); /* all of it was made use of */
         ck_assert_uint_gt(map.count, begin);
         for (uint32_t i = 0; i < map.count; i++) {
-            expect(tr_hashmap_find(&map, family_key(3, i)) == i);
-            expect(((float *)map.array[0].at)[i] == (float)i);
+            ck_cheap(tr_hashmap_find(&map, family_key(3, i)) == i);
+            ck_cheap(((float *)map.array[0].at)[i] == (float)i);
         }
-        expect(tr_hashmap_find(&map, family_key(3, map.count)) == TR_NO_SLOT);
+        ck_cheap(tr_hashmap_find(&map, family_key(3, map.count)) == TR_NO_SLOT);
     }
     tr_hashmap_close(&map);
 }
-END_TEST
-
-#else
-
-START_TEST(the_end_of_memory_leaves_the_map_whole) {}
-END_TEST
 
 #endif
 
 /* Keys made to meet are refused in the end instead of eating up the memory; others have their place still. */
-START_TEST(keys_made_to_meet_do_no_harm)
+UNIT_CASE(keys_made_to_meet_do_no_harm)
 {
     enum { KEYS = 3000 };
     struct tr_hashmap map;
@@ -289,36 +269,35 @@ START_TEST(keys_made_to_meet_do_no_harm)
     for (; n < KEYS && status == TR_OK; n++)
         status = add_one(&map, unmix((n & 0xfff) | n >> 12 << 58), &slot);
     ck_assert_int_eq(status, TR_ERR_SYSTEM);
-    ck_assert_ptr_nonnull(strstr(tr_error_text(), "have hashes like"));
+    ck_contains(tr_error_text(), "have hashes like");
     ck_assert_uint_eq(map.count, TR_HASH_PAGE_KEYS);
     ck_assert_uint_lt(tr_hashmap_memory(&map), 1 << 20);
-    for (uint64_t i = 0; i < map.count; i++) expect(tr_hashmap_find(&map, unmix(i)) == i);
+    for (uint64_t i = 0; i < map.count; i++) ck_cheap(tr_hashmap_find(&map, unmix(i)) == i);
     /* splitting their pages changes many entries of a directory that has become too deep for them */
     static uint32_t slot_of[KEYS];
     for (uint32_t i = 0; i < KEYS; i++) {
         if ((tr_mix(family_key(7, i)) >> 12) % 256 == 0) continue; /* may lead to the full page */
         expect_ok(add_one(&map, family_key(7, i), &slot_of[i]));
-        expect(slot_of[i] == map.count - 1);
+        ck_cheap(slot_of[i] == map.count - 1);
     }
     for (uint32_t i = 0; i < KEYS; i++)
-        expect(slot_of[i] == 0 || tr_hashmap_find(&map, family_key(7, i)) == slot_of[i]);
+        ck_cheap(slot_of[i] == 0 || tr_hashmap_find(&map, family_key(7, i)) == slot_of[i]);
     ck_assert_uint_gt(map.count, KEYS);
     tr_hashmap_close(&map);
 }
-END_TEST
 
 static void check_list(const struct tr_hash_list *list, const struct tr_hashmap *map)
 {
     uint32_t absent = 0;
     for (uint32_t i = 0; i < list->n; i++) {
-        expect(list->slot[i] == tr_hashmap_find(map, list->key[i]));
+        ck_cheap(list->slot[i] == tr_hashmap_find(map, list->key[i]));
         absent += list->slot[i] == TR_NO_SLOT;
     }
     ck_assert_uint_eq(list->absent, absent);
 }
 
 /* Lists know what came into being since they looked, be it little or much. */
-START_TEST(lists_of_keys_follow_the_map)
+UNIT_CASE(lists_of_keys_follow_the_map)
 {
     enum { KEYS = 9000, ROUNDS = 60 };
     static tr_key key[KEYS];
@@ -343,12 +322,12 @@ START_TEST(lists_of_keys_follow_the_map)
             for (uint32_t i = (uint32_t)tr_rng_below(&rng, list.n); i < list.n && n < 200; i += step)
                 at[n++] = i;
             expect_ok(tr_hash_list_add(&list, &map, at, n));
-            for (uint32_t i = 0; i < n; i++) expect(list.slot[at[i]] == tr_hashmap_find(&map, key[at[i]]));
+            for (uint32_t i = 0; i < n; i++) ck_cheap(list.slot[at[i]] == tr_hashmap_find(&map, key[at[i]]));
         }
         uint32_t count = map.count;
         tr_hash_list_refresh(&list, &map);
         tr_hash_list_refresh(&empty, &map);
-        expect(map.count == count);
+        ck_cheap(map.count == count);
         check_list(&list, &map);
     }
     ck_assert_uint_gt(list.absent, 0);
@@ -358,21 +337,4 @@ START_TEST(lists_of_keys_follow_the_map)
     tr_hash_list_free(&list);
     tr_hash_list_free(&empty);
     tr_hashmap_close(&map);
-}
-END_TEST
-
-int main(void)
-{
-    TCase *cases = unit_cases("hashmap");
-    tcase_add_loop_test(cases, random_operations_agree_with_a_plain_list, 0, FAMILIES);
-    tcase_add_loop_test(cases, batches_agree_with_single_keys, 0, FAMILIES);
-    tcase_add_loop_test(cases, no_call_moves_more_than_a_page, 0, FAMILIES);
-    tcase_add_loop_test(cases, memory_follows_the_keys_present, 0, FAMILIES);
-    tcase_add_loop_test(cases, keys_of_one_server_take_no_more_memory, 0, 2);
-    tcase_add_test(cases, looking_does_not_create);
-    tcase_add_test(cases, what_cannot_be_had_is_an_error);
-    tcase_add_test(cases, the_end_of_memory_leaves_the_map_whole);
-    tcase_add_test(cases, keys_made_to_meet_do_no_harm);
-    tcase_add_test(cases, lists_of_keys_follow_the_map);
-    return unit_run("hashmap", cases);
 }

@@ -1,8 +1,6 @@
-#define _GNU_SOURCE
-#include "data_files.h"
+#include "reading.h"
 
 #include <hdf5.h>
-#include <math.h>
 
 #include "data/hdf5.h"
 
@@ -10,11 +8,9 @@
 
 static hid_t make(const char *name)
 {
-    char *path = path_of(name);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t file = H5Fcreate(unit_path(name), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     ck_assert(file >= 0);
-    free(path);
     return file;
 }
 
@@ -62,31 +58,23 @@ static void put_shape(hid_t where, const char *name, int64_t rows, int64_t colum
     H5Sclose(space);
 }
 
+static hid_t add_group(hid_t where, const char *name)
+{
+    hid_t group = H5Gcreate2(where, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    ck_assert(group >= 0);
+    return group;
+}
+
 /* ---- reading ---- */
 
 static const struct tr_reader_options plain = {.format = TR_FORMAT_HDF5};
 
-static struct tr_files open_at(const char *name, const char *inside)
+/* inside: the path of an array in the file. */
+static void open_at(const char *name, const char *inside)
 {
-    struct tr_files files;
-    char *path = path_of(name), *all;
-    ck_ok(tr_format(&all, "%s%s", path, inside));
-    ck_ok(tr_files_open((char *[]){all}, 1, &files));
-    free(all);
-    free(path);
-    return files;
-}
-
-static int read_some(const struct tr_files *files, size_t reader, size_t readers, struct tr_reader_options o,
-                     struct tr_matrix *m, struct tr_read_report *report)
-{
-    struct tr_head *heads = NULL;
-    TR_TRY(tr_heads_read(files, TR_FORMAT_HDF5, TR_HEADER_AUTO, &heads));
-    o.heads = heads;
-    int status = tr_read_matrix(files, reader, readers, &o, m, report);
-    if (status == TR_OK) tr_ids_free(&report->labels.bits);
-    free(heads);
-    return status;
+    char both[UNIT_PATH];
+    snprintf(both, sizeof both, "%s%s", name, inside);
+    open_files(both);
 }
 
 /* The dense rows of all `readers` readers, in the order of their numbers. */
@@ -96,8 +84,7 @@ struct table {
     bool there[512];
 };
 
-static void add_rows(struct table *t, const struct tr_matrix *m, const struct tr_read_runs *runs,
-                     size_t columns)
+static void add_rows(struct table *t, const struct tr_read_runs *runs, size_t columns)
 {
     size_t row = 0;
     for (size_t i = 0; i < runs->n; i++) {
@@ -106,66 +93,63 @@ static void add_rows(struct table *t, const struct tr_matrix *m, const struct tr
             ck_assert(!t->there[to]);
             t->there[to] = true;
             t->rows++;
-            if (m->label) t->label[to] = m->label[row];
-            for (size_t c = 0; c < columns && !m->begin; c++)
-                t->value[to * columns + c] = m->value[row * columns + c];
-            for (uint64_t k = m->begin ? m->begin[row] : 0; m->begin && k < m->begin[row + 1]; k++)
-                t->value[to * columns + m->column[k]] = m->value ? m->value[k] : 1;
+            if (matrix.label) t->label[to] = matrix.label[row];
+            for (size_t c = 0; c < columns && !matrix.begin; c++)
+                t->value[to * columns + c] = matrix.value[row * columns + c];
+            for (uint64_t k = matrix.begin ? matrix.begin[row] : 0; matrix.begin && k < matrix.begin[row + 1];
+                 k++)
+                t->value[to * columns + matrix.column[k]] = matrix.value ? matrix.value[k] : 1;
         }
     }
-    ck_assert_uint_eq(row, m->rows);
+    ck_assert_uint_eq(row, matrix.rows);
 }
 
 static void read_all(const char *name, const char *inside, size_t readers, uint64_t deal, size_t columns,
                      struct table *t)
 {
-    struct tr_files files = open_at(name, inside);
+    open_at(name, inside);
     *t = (struct table){.columns = columns};
     for (size_t reader = 0; reader < readers; reader++) {
-        struct tr_matrix m;
-        struct tr_read_report report;
         struct tr_read_runs runs = {0};
         struct tr_reader_options o = plain;
         o.runs = &runs;
         o.deal = deal;
-        ck_ok(read_some(&files, reader, readers, o, &m, &report));
-        add_rows(t, &m, &runs, columns);
-        tr_matrix_free(&m);
+        ck_ok(read_share(reader, readers, o));
+        add_rows(t, &runs, columns);
         free(runs.run);
     }
-    tr_files_close(&files);
 }
 
 enum { ROWS = 300, COLUMNS = 5 };
+static double cell[ROWS * COLUMNS];
+static int64_t class[ROWS];
 
-static void check_table(const struct table *t, const double *value, const int64_t *label)
+static void check_table(const struct table *t, const int64_t *label)
 {
     ck_assert_uint_eq(t->rows, ROWS);
-    for (size_t i = 0; i < ROWS * COLUMNS; i++) ck_assert_float_eq(t->value[i], (float)value[i]);
+    for (size_t i = 0; i < ROWS * COLUMNS; i++) ck_assert_float_eq(t->value[i], (float)cell[i]);
     for (size_t i = 0; i < ROWS; i++) ck_assert_float_eq(t->label[i], (float)label[i]);
 }
 
-static void read_by_all(const char *name, const char *inside, const double *value, const int64_t *label)
+static void read_by_all(const char *name, const char *inside, const int64_t *label)
 {
     static const size_t readers[] = {1, 2, 7};
     static struct table t;
-    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
+    for (size_t i = 0; i < COUNT(readers); i++)
         for (uint64_t deal = 0; deal < 2; deal++) {
             read_all(name, inside, readers[i], deal, COLUMNS, &t);
-            check_table(&t, value, label);
+            check_table(&t, label);
         }
 }
 
-static void make_up(double *value, int64_t *label)
+static void make_up(void)
 {
-    for (size_t i = 0; i < ROWS * COLUMNS; i++) value[i] = (double)(i * i * 31 % 101);
-    for (size_t i = 0; i < ROWS; i++) label[i] = (int64_t)(i % 3);
+    for (size_t i = 0; i < ROWS * COLUMNS; i++) cell[i] = (double)(i * i * 31 % 101);
+    for (size_t i = 0; i < ROWS; i++) class[i] = (int64_t)(i % 3);
 }
 
-START_TEST(dense_arrays_of_all_types_and_layouts_are_read)
+UNIT_CASE(dense_arrays_of_all_types_and_layouts_are_read)
 {
-    static double value[ROWS * COLUMNS];
-    static int64_t label[ROWS];
     const hid_t types[] = {H5T_IEEE_F32LE, H5T_IEEE_F64LE, H5T_IEEE_F64BE, H5T_STD_I8LE,
                            H5T_STD_U8LE,   H5T_STD_I16LE,  H5T_STD_U16BE,  H5T_STD_I32LE,
                            H5T_STD_U32LE,  H5T_STD_I32BE,  H5T_STD_I64LE,  H5T_STD_U64LE};
@@ -173,65 +157,57 @@ START_TEST(dense_arrays_of_all_types_and_layouts_are_read)
                                      {2, {ROWS, COLUMNS}, {7, COLUMNS}, false},
                                      {2, {ROWS, COLUMNS}, {64, 2}, true},
                                      {2, {ROWS, COLUMNS}, {ROWS, 1}, true}};
-    make_up(value, label);
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++) {
+    make_up();
+    for (size_t i = 0; i < COUNT(types); i++)
+        for (size_t k = 0; k < COUNT(layouts); k++) {
             hid_t file = make("dense.h5");
-            put(file, "X", types[i], H5T_NATIVE_DOUBLE, layouts[k], value);
-            put_wholes(file, "y", types[i], ROWS, label);
+            put(file, "X", types[i], H5T_NATIVE_DOUBLE, layouts[k], cell);
+            put_wholes(file, "y", types[i], ROWS, class);
             H5Fclose(file);
-            read_by_all("dense.h5", "", value, label);
+            read_by_all("dense.h5", "", class);
         }
 }
-END_TEST
 
 /* Some of the readers have nothing. */
-START_TEST(there_may_be_more_readers_than_rows)
+UNIT_CASE(there_may_be_more_readers_than_rows)
 {
     static struct table t;
-    static double value[ROWS * COLUMNS];
-    static int64_t label[ROWS];
-    make_up(value, label);
+    make_up();
     hid_t file = make("few.h5");
     put(file, "X", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, (struct layout){2, {ROWS, COLUMNS}, {64, 2}, true},
-        value);
-    put_wholes(file, "y", H5T_STD_I8LE, ROWS, label);
+        cell);
+    put_wholes(file, "y", H5T_STD_I8LE, ROWS, class);
     H5Fclose(file);
     for (uint64_t deal = 0; deal < 2; deal++) {
         read_all("few.h5", "", ROWS + 100, deal, COLUMNS, &t);
-        check_table(&t, value, label);
+        check_table(&t, class);
     }
 }
-END_TEST
 
-START_TEST(names_of_arrays_are_found_or_chosen)
+UNIT_CASE(names_of_arrays_are_found_or_chosen)
 {
-    static double value[ROWS * COLUMNS];
-    static int64_t label[ROWS];
     static const char *const names[] = {"X", "data", "features"}, *const labels[] = {"y", "label", "labels",
                                                                                      "target"};
     const struct layout table = {2, {ROWS, COLUMNS}, {0, 0}, false};
-    make_up(value, label);
+    make_up();
     for (size_t i = 0; i < 3; i++) {
-        hid_t file = make("named.h5"),
-              outer = H5Gcreate2(file, "outer", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-        hid_t group = H5Gcreate2(outer, "train", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-        put(group, names[i], H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, table, value);
+        hid_t file = make("named.h5"), outer = add_group(file, "outer");
+        hid_t group = add_group(outer, "train");
+        put(group, names[i], H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, table, cell);
         put(group, labels[i + 1], H5T_STD_I32LE, H5T_NATIVE_INT64, (struct layout){2, {ROWS, 1}, {0}, false},
-            label);
-        put(group, "other", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, table, value);
+            class);
+        put(group, "other", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, table, cell);
         H5Gclose(group);
         H5Gclose(outer);
         H5Fclose(file);
-        read_by_all("named.h5", ":/outer/train", value, label);
-        read_by_all("named.h5", ":/outer/train/other", value, label);
-        read_by_all("named*.h5", ":/outer/train/", value, label);
+        read_by_all("named.h5", ":/outer/train", class);
+        read_by_all("named.h5", ":/outer/train/other", class);
+        read_by_all("named*.h5", ":/outer/train/", class);
     }
 }
-END_TEST
 
 /* Truth values are an enumeration where h5py writes them. */
-START_TEST(truth_values_are_numbers)
+UNIT_CASE(truth_values_are_numbers)
 {
     int8_t value[] = {1, 0, 1, 1}, no = 0, yes = 1;
     hid_t file = make("truth.h5"), type = H5Tenum_create(H5T_STD_I8LE);
@@ -245,7 +221,6 @@ START_TEST(truth_values_are_numbers)
     read_all("truth.h5", "", 2, 0, 1, &t);
     for (size_t i = 0; i < 4; i++) ck_assert(t.value[i] == value[i] && t.label[i] == value[i]);
 }
-END_TEST
 
 /* ---- sparse rows ---- */
 
@@ -256,16 +231,16 @@ struct lists {
     int64_t index[ROWS * COLUMNS], begin[ROWS + 1];
 };
 
-static void make_lists(double *value, struct lists *l)
+static void make_lists(struct lists *l)
 {
     l->n = 0;
     for (size_t i = 0; i < ROWS; i++) {
         l->begin[i] = (int64_t)l->n;
         for (size_t c = 0; c < COLUMNS; c++) {
             size_t column = i % 2 ? COLUMNS - 1 - c : c, at = i * COLUMNS + column;
-            if (i % 10 == 3 || at % 3 == 0) value[at] = 0;
-            if (value[at] == 0) continue;
-            l->value[l->n] = value[at];
+            if (i % 10 == 3 || at % 3 == 0) cell[at] = 0;
+            if (cell[at] == 0) continue;
+            l->value[l->n] = cell[at];
             l->index[l->n++] = (int64_t)column;
         }
     }
@@ -290,47 +265,42 @@ static void put_text(hid_t where, const char *name, const char *text)
     H5Tclose(type);
 }
 
-START_TEST(sparse_rows_are_read_as_scipy_anndata_and_10x_have_them)
+UNIT_CASE(sparse_rows_are_read_as_scipy_anndata_and_10x_have_them)
 {
-    static double value[ROWS * COLUMNS];
-    static int64_t label[ROWS];
     static struct lists l;
-    make_up(value, label);
-    make_lists(value, &l);
+    make_up();
+    make_lists(&l);
     hid_t file = make("scipy.h5");
     put_lists(file, &l, H5T_IEEE_F64LE, H5T_STD_I32LE);
     put_wholes(file, "shape", H5T_STD_I64LE, 2, (int64_t[]){ROWS, COLUMNS});
-    put_wholes(file, "y", H5T_STD_I8LE, ROWS, label);
+    put_wholes(file, "y", H5T_STD_I8LE, ROWS, class);
     H5Fclose(file);
-    read_by_all("scipy.h5", "", value, label);
+    read_by_all("scipy.h5", "", class);
 
     file = make("anndata.h5ad");
-    hid_t group = H5Gcreate2(file, "X", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t group = add_group(file, "X");
     put_text(group, "encoding-type", "csr_matrix");
     put_shape(group, "shape", ROWS, COLUMNS);
     put_lists(group, &l, H5T_IEEE_F32LE, H5T_STD_I64LE);
-    put_wholes(file, "label", H5T_STD_I8LE, ROWS, label);
+    put_wholes(file, "label", H5T_STD_I8LE, ROWS, class);
     H5Gclose(group);
     H5Fclose(file);
-    read_by_all("anndata.h5ad", "", value, label);
-    read_by_all("anndata.h5ad", ":/X", value, label);
+    read_by_all("anndata.h5ad", "", class);
+    read_by_all("anndata.h5ad", ":/X", class);
 
     file = make("10x.h5");
-    group = H5Gcreate2(file, "matrix", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    group = add_group(file, "matrix");
     put_lists(group, &l, H5T_STD_I32LE, H5T_STD_I64LE);
     put_wholes(group, "shape", H5T_STD_I32LE, 2, (int64_t[]){COLUMNS, ROWS});
-    put_wholes(group, "barcodes", H5T_STD_I8LE, 1, label);
+    put_wholes(group, "barcodes", H5T_STD_I8LE, 1, class);
     H5Gclose(group);
     H5Fclose(file);
-    read_by_all("10x.h5", "", value, (int64_t[ROWS]){0});
+    read_by_all("10x.h5", "", (int64_t[ROWS]){0});
 }
-END_TEST
 
 /* Rows of ones alone have no values, as those of LIBSVM files; ones before another value are kept. */
-START_TEST(ones_take_no_memory)
+UNIT_CASE(ones_take_no_memory)
 {
-    struct tr_matrix m;
-    struct tr_read_report report;
     for (int last = 1; last <= 2; last++) {
         hid_t file = make("ones.h5");
         put_reals(file, "data", H5T_IEEE_F32LE, 4, (double[]){1, 1, 1, last});
@@ -338,75 +308,58 @@ START_TEST(ones_take_no_memory)
         put_wholes(file, "indptr", H5T_STD_I32LE, 4, (int64_t[]){0, 2, 2, 4});
         put_shape(file, "h5sparse_shape", 3, 3);
         H5Fclose(file);
-        struct tr_files files = open_at("ones.h5", "");
-        ck_ok(read_some(&files, 0, 1, plain, &m, &report));
-        ck_assert(m.rows == 3 && m.begin[1] == 2 && m.begin[2] == 2 && m.begin[3] == 4 && !m.label);
-        ck_assert(last == 1 ? !m.value : m.value[0] == 1 && m.value[2] == 1 && m.value[3] == 2);
-        tr_matrix_free(&m);
-        tr_files_close(&files);
+        open_at("ones.h5", "");
+        ck_ok(read_share(0, 1, plain));
+        const uint64_t *begin = matrix.begin;
+        const float *value = matrix.value;
+        ck_assert(matrix.rows == 3 && begin[1] == 2 && begin[2] == 2 && begin[3] == 4 && !matrix.label);
+        ck_assert(last == 1 ? !value : value[0] == 1 && value[2] == 1 && value[3] == 2);
     }
 }
-END_TEST
 
-START_TEST(a_share_is_held_out_by_row)
+UNIT_CASE(a_share_is_held_out_by_row)
 {
-    static double value[ROWS * COLUMNS];
-    static int64_t label[ROWS];
-    make_up(value, label);
+    make_up();
     hid_t file = make("held.h5");
-    put(file, "X", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, (struct layout){2, {ROWS, COLUMNS}, {0}, false}, value);
+    put(file, "X", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, (struct layout){2, {ROWS, COLUMNS}, {0}, false}, cell);
     H5Fclose(file);
-    struct tr_files files = open_at("held.h5", "");
+    open_at("held.h5", "");
     size_t counts[2][2] = {{0}};
     for (size_t readers = 1; readers <= 4; readers += 3)
         for (int held = 0; held < 2; held++)
             for (size_t reader = 0; reader < readers; reader++) {
-                struct tr_matrix m;
-                struct tr_read_report report;
                 struct tr_reader_options o = plain;
                 o.held_out.to = 0.2;
                 o.reads_held_out = held;
                 o.seed = 5;
-                ck_ok(read_some(&files, reader, readers, o, &m, &report));
-                counts[readers > 1][held] += m.rows;
-                tr_matrix_free(&m);
+                ck_ok(read_share(reader, readers, o));
+                counts[readers > 1][held] += matrix.rows;
             }
-    tr_files_close(&files);
     ck_assert_uint_eq(counts[0][0] + counts[0][1], ROWS);
     ck_assert(counts[0][1] > 30 && counts[0][1] < 90);
     ck_assert(counts[0][0] == counts[1][0] && counts[0][1] == counts[1][1]);
 }
-END_TEST
 
 /* ---- refusals ---- */
 
-static int read_file(const char *name, const char *inside, bool skips, uint64_t *rows, uint64_t *skipped)
+static int read_file(const char *name, const char *inside, bool skips)
 {
-    struct tr_files files = open_at(name, inside);
-    struct tr_matrix m = {0};
-    struct tr_read_report report = {0};
     struct tr_reader_options o = plain;
     o.skip_errors = skips;
-    int status = read_some(&files, 0, 1, o, &m, &report);
-    *rows = m.rows;
-    *skipped = report.skipped;
-    if (status == TR_OK) tr_matrix_free(&m);
-    tr_files_close(&files);
-    return status;
+    open_at(name, inside);
+    return read_share(0, 1, o);
 }
 
 static void refused(const char *name, const char *inside, const char *words)
 {
-    uint64_t rows, skipped;
-    ck_fails(read_file(name, inside, false, &rows, &skipped), TR_ERR_DATA, words);
+    ck_fails(read_file(name, inside, false), TR_ERR_DATA, words);
 }
 
 static void skips(const char *name, uint64_t expected)
 {
-    uint64_t rows, skipped;
-    ck_ok(read_file(name, "", true, &rows, &skipped));
-    ck_assert_uint_eq(rows, expected);
-    ck_assert_uint_eq(skipped, 1);
+    ck_ok(read_file(name, "", true));
+    ck_assert_uint_eq(matrix.rows, expected);
+    ck_assert_uint_eq(report.skipped, 1);
 }
 
 static void put_odd_lists(const int64_t *begin, const int64_t *index, const double *value, int64_t rows,
@@ -420,7 +373,7 @@ static void put_odd_lists(const int64_t *begin, const int64_t *index, const doub
     H5Fclose(file);
 }
 
-START_TEST(lists_that_are_none_are_refused)
+UNIT_CASE(lists_that_are_none_are_refused)
 {
     const int64_t begin[] = {0, 2, 3, 4}, index[] = {0, 2, 1, 1};
     const double value[] = {1, 2, 3, 4};
@@ -449,7 +402,7 @@ START_TEST(lists_that_are_none_are_refused)
     refused("odd.h5", "", ":/indptr: 4 numbers, expected one more than the 4 rows of shape");
     put_odd_lists(begin, index, value, 3, 5000000000);
     refused("odd.h5", "", "more than 2^32 - 2 columns");
-    hid_t file = make("csc.h5"), group = H5Gcreate2(file, "X", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t file = make("csc.h5"), group = add_group(file, "X");
     put_text(group, "encoding-type", "csc_matrix");
     put_reals(group, "data", H5T_IEEE_F64LE, 4, value);
     put_wholes(group, "indices", H5T_STD_I64LE, 4, index);
@@ -459,9 +412,8 @@ START_TEST(lists_that_are_none_are_refused)
     H5Fclose(file);
     refused("csc.h5", "", "lists the rows of each column (csc)");
 }
-END_TEST
 
-START_TEST(arrays_that_are_none_are_refused)
+UNIT_CASE(arrays_that_are_none_are_refused)
 {
     const double value[] = {1, 2, NAN, 4, 5, INFINITY};
     const struct layout table = {2, {3, 2}, {0}, false};
@@ -481,7 +433,7 @@ START_TEST(arrays_that_are_none_are_refused)
     hid_t space = H5Screate_simple(3, cube, NULL);
     H5Dclose(H5Dcreate2(file, "cube", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
     H5Sclose(space);
-    H5Gclose(H5Gcreate2(file, "empty", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Gclose(add_group(file, "empty"));
     H5Fclose(file);
     refused("odd.h5", "", ":/y: 2 labels, but there are 3 rows in /X");
     refused("odd.h5", ":/words", ":/words: texts, expected numbers");
@@ -512,17 +464,15 @@ START_TEST(arrays_that_are_none_are_refused)
     refused("odd.h5", "", ":/X: nothing was ever written into it");
     refused("odd.h5", ":/features", ":/features: nothing was ever written into it");
 }
-END_TEST
 
 /* A filter that nobody has. */
 static size_t filter(unsigned flags, size_t n, const unsigned values[], size_t bytes, size_t *size,
                      void **buffer)
 {
-    (void)flags, (void)n, (void)values, (void)size, (void)buffer;
     return bytes;
 }
 
-START_TEST(files_that_hdf5_cannot_read_are_refused)
+UNIT_CASE(files_that_hdf5_cannot_read_are_refused)
 {
     const double value[] = {1, 2, 3, 4, 5, 6};
     const H5Z_class2_t odd = {H5Z_CLASS_T_VERS, 30123, 1, 1, "nobody's", NULL, NULL, filter};
@@ -547,34 +497,25 @@ START_TEST(files_that_hdf5_cannot_read_are_refused)
     file = make("short.h5");
     put(file, "X", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, (struct layout){2, {1000, 5}, {0}, false}, many);
     H5Fclose(file);
-    char *path = path_of("short.h5");
-    ck_assert_int_eq(truncate(path, 9000), 0);
-    free(path);
+    ck_assert_int_eq(truncate(unit_path("short.h5"), 9000), 0);
     refused("short.h5", "", "HDF5 cannot read it: truncated file");
 
-    write_file("text", "1,2\n", 4);
-    struct tr_files files = open_at("text", "");
+    unit_write_text("text", "1,2\n");
+    open_at("text", "");
     struct tr_head *heads;
     ck_fails(tr_heads_read(&files, TR_FORMAT_HDF5, TR_HEADER_AUTO, &heads), TR_ERR_DATA, "not an HDF5 file");
-    tr_files_close(&files);
-    path = path_of("text:/X");
-    ck_fails(tr_files_open(&path, 1, &files), TR_ERR_NO_INPUT,
-             "not an HDF5 file, in which something could be chosen");
-    free(path);
+    ck_fails(try_files("text:/X"), TR_ERR_NO_INPUT, "not an HDF5 file, in which something could be chosen");
 }
-END_TEST
 
 /* Other files than this one are refused: see tests/cli/test_untrusted.sh. */
-START_TEST(virtual_datasets_within_the_file_are_read)
+UNIT_CASE(virtual_datasets_within_the_file_are_read)
 {
-    static double value[ROWS * COLUMNS];
-    static int64_t label[ROWS];
     const hsize_t shape[] = {ROWS, COLUMNS};
-    make_up(value, label);
-    hid_t file = make("virtual.h5"), group = H5Gcreate2(file, "inner", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    make_up();
+    hid_t file = make("virtual.h5"), group = add_group(file, "inner");
     put(group, "values", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE,
-        (struct layout){2, {ROWS, COLUMNS}, {0, 0}, false}, value);
-    put_wholes(file, "y", H5T_STD_I8LE, ROWS, label);
+        (struct layout){2, {ROWS, COLUMNS}, {0, 0}, false}, cell);
+    put_wholes(file, "y", H5T_STD_I8LE, ROWS, class);
     hid_t space = H5Screate_simple(2, shape, NULL), how = H5Pcreate(H5P_DATASET_CREATE);
     ck_assert(H5Pset_virtual(how, space, ".", "/inner/values", space) >= 0);
     hid_t set = H5Dcreate2(file, "X", H5T_IEEE_F64LE, space, H5P_DEFAULT, how, H5P_DEFAULT);
@@ -584,39 +525,27 @@ START_TEST(virtual_datasets_within_the_file_are_read)
     H5Sclose(space);
     H5Gclose(group);
     H5Fclose(file);
-    read_by_all("virtual.h5", ":/X", value, label);
+    read_by_all("virtual.h5", ":/X", class);
 }
-END_TEST
 
 static void put_deep(const char *name, int groups)
 {
-    static double value[ROWS * COLUMNS];
     hid_t file = make(name), group = file;
     for (int i = 0; i < groups; i++) {
-        hid_t inner = H5Gcreate2(group, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-        ck_assert(inner >= 0);
+        hid_t inner = add_group(group, "g");
         if (group != file) H5Gclose(group);
         group = inner;
     }
     H5Gclose(group);
     put(file, "X", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, (struct layout){2, {ROWS, COLUMNS}, {0, 0}, false},
-        value);
+        cell);
     H5Fclose(file);
 }
 
-START_TEST(groups_that_are_too_deep_are_refused)
+UNIT_CASE(groups_that_are_too_deep_are_refused)
 {
-    uint64_t rows, skipped;
     put_deep("deep.h5", 65);
-    ck_ok(read_file("deep.h5", ":/X", false, &rows, &skipped));
+    ck_ok(read_file("deep.h5", ":/X", false));
     put_deep("deeper.h5", 66);
     refused("deeper.h5", ":/X", "more than 64 groups inside one another");
 }
-END_TEST
-
-UNIT_MAIN("hdf5", dense_arrays_of_all_types_and_layouts_are_read, there_may_be_more_readers_than_rows,
-          names_of_arrays_are_found_or_chosen, truth_values_are_numbers,
-          sparse_rows_are_read_as_scipy_anndata_and_10x_have_them, ones_take_no_memory,
-          a_share_is_held_out_by_row, lists_that_are_none_are_refused, arrays_that_are_none_are_refused,
-          files_that_hdf5_cannot_read_are_refused, virtual_datasets_within_the_file_are_read,
-          groups_that_are_too_deep_are_refused)

@@ -1,6 +1,5 @@
 /* What ranks of a node do in memory that they share, in every order: the clock window, node caches, chunks of replicas and
  * the barrier of those who use them. */
-#define _GNU_SOURCE
 #include "interleave.h"
 
 #include <sys/mman.h>
@@ -42,26 +41,24 @@ static void raise_clocks(int self)
 {
     struct tr_clock *c = &window.clock[self];
     for (int64_t clock = self == 0 ? CLOCKS : 1; clock <= CLOCKS; clock++) {
-        interleave_check(tr_clock_get(c, TR_CLOCK_WRITTEN) < (self == 0 ? 1 : clock));
+        ck_cheap(tr_clock_get(c, TR_CLOCK_WRITTEN) < (self == 0 ? 1 : clock));
         for (int64_t now = self == 0 ? 1 : clock; now <= clock; now++) window.written[self][now] = true;
         tr_clock_raise(c, TR_CLOCK_WRITTEN, clock);
         int64_t all = tr_clock_get(c, TR_CLOCK_WRITTEN);
         for (int r = 0; r < RANKS; r++)
-            for (int64_t before = 1; before <= all; before++) interleave_check(window.written[r][before]);
+            for (int64_t before = 1; before <= all; before++) ck_cheap(window.written[r][before]);
     }
 }
 
 static void check_clocks(void)
 {
-    for (int r = 0; r < RANKS; r++)
-        interleave_check(tr_clock_get(&window.clock[r], TR_CLOCK_WRITTEN) == CLOCKS);
+    for (int r = 0; r < RANKS; r++) ck_cheap(tr_clock_get(&window.clock[r], TR_CLOCK_WRITTEN) == CLOCKS);
 }
 
-START_TEST(the_clock_is_that_of_the_slowest)
+UNIT_CASE(the_clock_is_that_of_the_slowest)
 {
     interleave((struct interleaving){RANKS, 3, open_clocks, raise_clocks, check_clocks});
 }
-END_TEST
 
 /* ---- node caches ---- */
 
@@ -82,7 +79,7 @@ static void open_cache(void)
     int64_t staleness = cached.staleness;
     memset(&cached, 0, sizeof cached);
     cached.staleness = staleness;
-    interleave_check(tr_cache_bytes(1, 2 * sizeof(int64_t)) <= sizeof cached.memory);
+    ck_cheap(tr_cache_bytes(1, 2 * sizeof(int64_t)) <= sizeof cached.memory);
     for (int w = 0; w < WORKERS; w++) cached.cache[w] = tr_cache_at(cached.memory, 1, 2 * sizeof(int64_t));
 }
 
@@ -101,7 +98,7 @@ static int64_t copy_value(const int64_t *value)
 {
     int64_t first = value[0];
     interleave_step();
-    interleave_check(value[1] == first);
+    ck_cheap(value[1] == first);
     return first;
 }
 
@@ -128,7 +125,7 @@ static int64_t read_through(struct tr_node_cache *c, const struct tr_cache_terms
         break;
     }
     *number = fetch.number;
-    interleave_check(fetch.holds >= terms->least);
+    ck_cheap(fetch.holds >= terms->least);
     return seen;
 }
 
@@ -142,9 +139,9 @@ static void use_cache(int self)
         terms.least = clock - cached.staleness;
         while (least_clock(cached.pushed) < terms.least) interleave_wait();
         int64_t seen = read_through(c, &terms, &number);
-        if (lockstep) interleave_check(seen == WORKERS * clock);
-        interleave_check(seen >= WORKERS * terms.least);
-        interleave_check(seen >= clock); /* its own */
+        if (lockstep) ck_cheap(seen == WORKERS * clock);
+        ck_cheap(seen >= WORKERS * terms.least);
+        ck_cheap(seen >= clock); /* its own */
         atomic_store(&cached.has_read[self], clock + 1);
         while (lockstep && least_clock(cached.has_read) <= clock) interleave_wait();
         atomic_fetch_add(&cached.table, 1);
@@ -155,15 +152,14 @@ static void use_cache(int self)
 
 static void check_cache(void)
 {
-    interleave_check(atomic_load(&cached.table) == WORKERS * CLOCKS);
+    ck_cheap(atomic_load(&cached.table) == WORKERS * CLOCKS);
 }
 
-START_TEST(a_fetch_has_what_it_says)
+UNIT_CASE(a_fetch_has_what_it_says)
 {
     for (cached.staleness = 0; cached.staleness <= 1; cached.staleness++)
         interleave((struct interleaving){WORKERS, 3, open_cache, use_cache, check_cache});
 }
-END_TEST
 
 /* ---- chunks of replicas ---- */
 
@@ -195,7 +191,6 @@ static struct {
 
 static void note_chunk(void *state, tr_key first, size_t n, size_t place)
 {
-    (void)state, (void)n;
     node_replica.frame[place].chunk = first;
 }
 
@@ -242,12 +237,12 @@ static void visit_chunks(int self)
 {
     static const tr_key visited[WORKERS][VISITS] = {{0, 1}, {1, 0}};
     struct tr_replica *l = &node_replica.replica[self];
-    interleave_check(chunks_bring_ahead(l, visited[self], VISITS) == TR_OK);
+    ck_cheap(chunks_bring_ahead(l, visited[self], VISITS) == TR_OK);
     for (int i = 0; i < VISITS; i++) {
         size_t c = visited[self][i];
-        interleave_check(chunk_get(l, c) == TR_OK);
+        ck_cheap(chunk_get(l, c) == TR_OK);
         struct values *v = &node_replica.frame[node_replica.chunk[c].frame];
-        interleave_check(v->chunk == c);
+        ck_cheap(v->chunk == c);
         int64_t number = atomic_load(&v->number);
         if (l->mode == TR_UPDATE_LOCKED) atomic_store(&v->number, number + 1);
         else atomic_fetch_add(&v->number, 1);
@@ -266,17 +261,17 @@ static void check_chunks(void)
         const struct values *v = &stored;
         if (chunk->here) v = &node_replica.frame[chunk->frame];
         else
-            interleave_check(pread(node_replica.file, &stored, sizeof stored, (off_t)(c * sizeof stored)) ==
-                             sizeof stored);
-        interleave_check(v->chunk == c);
-        interleave_check(v->number == WORKERS);
-        interleave_check(chunk->lock == 0);
+            ck_cheap(pread(node_replica.file, &stored, sizeof stored, (off_t)(c * sizeof stored)) ==
+                     sizeof stored);
+        ck_cheap(v->chunk == c);
+        ck_cheap(v->number == WORKERS);
+        ck_cheap(chunk->lock == 0);
         absent += !chunk->here;
     }
-    interleave_check(node_replica.head.absent == absent);
+    ck_cheap(node_replica.head.absent == absent);
 }
 
-START_TEST(no_visit_of_a_chunk_is_lost)
+UNIT_CASE(no_visit_of_a_chunk_is_lost)
 {
     node_replica.file = memfd_create("chunks", MFD_CLOEXEC);
     ck_assert_int_ge(node_replica.file, 0);
@@ -288,7 +283,6 @@ START_TEST(no_visit_of_a_chunk_is_lost)
         }
     close(node_replica.file);
 }
-END_TEST
 
 /* ---- the barrier of those who use a replica ---- */
 
@@ -331,33 +325,29 @@ static void come(int self)
     for (int clock = 0; clock < CLOCKS; clock++, l->tr->sync->now++) {
         bool last = clock == CLOCKS - 1;
         int did = 0;
-        interleave_check(replica_watch(l, &did) == TR_OK);
+        ck_cheap(replica_watch(l, &did) == TR_OK);
         if (last && self == meeting.fails) continue;
         meeting.came[self][clock] = true;
         int status = replica_barrier(l, &me);
         if (meeting.fails >= 0 && status != TR_OK) { /* of a barrier before, it may be told as well */
-            interleave_check(replica_is_left(l));
+            ck_cheap(replica_is_left(l));
             continue;
         }
-        interleave_check(!last || meeting.fails < 0);
-        interleave_check(status == TR_OK);
-        for (int r = 0; r < RANKS; r++) interleave_check(meeting.came[r][clock]);
+        ck_cheap(!last || meeting.fails < 0);
+        ck_cheap(status == TR_OK);
+        for (int r = 0; r < RANKS; r++) ck_cheap(meeting.came[r][clock]);
     }
     while (self == meeting.fails && atomic_load(&l->head->failed) == TR_OK)
-        interleave_check(interleave_turn(l->tr) == TR_OK);
+        ck_cheap(interleave_turn(l->tr) == TR_OK);
 }
 
 static void check_meeting(void)
 {
-    interleave_check(atomic_load(&meeting.head.failed) == (meeting.fails < 0 ? TR_OK : TR_ERR_PEER));
+    ck_cheap(atomic_load(&meeting.head.failed) == (meeting.fails < 0 ? TR_OK : TR_ERR_PEER));
 }
 
-START_TEST(nobody_leaves_before_all_have_come)
+UNIT_CASE(nobody_leaves_before_all_have_come)
 {
     for (meeting.fails = -1; meeting.fails <= 0; meeting.fails++)
         interleave((struct interleaving){RANKS, 2, open_meeting, come, check_meeting});
 }
-END_TEST
-
-UNIT_MAIN("interleave", the_clock_is_that_of_the_slowest, a_fetch_has_what_it_says,
-          no_visit_of_a_chunk_is_lost, nobody_leaves_before_all_have_come)

@@ -1,10 +1,6 @@
 /* Nearest centres: the fast ways against a serial one, label by label. */
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "base/base.h"
 #include "model/kmeans/kmeans.h"
 
 enum { ROWS = 700 };
@@ -149,11 +145,11 @@ static void check_levels(const struct problem *p, bool sparse)
     }
 }
 
-START_TEST(dense_labels_are_those_of_a_serial_search)
+UNIT_CASE(dense_labels_are_those_of_a_serial_search)
 {
     static const size_t shapes[][2] = {{1, 1},   {2, 3},    {7, 4},   {8, 16},  {9, 17},
                                        {33, 64}, {50, 129}, {5, 200}, {24, 333}};
-    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+    for (size_t s = 0; s < COUNT(shapes); s++)
         for (int kind = REAL; kind < KINDS; kind++) {
             struct problem p;
             make_problem(&p, shapes[s][0], shapes[s][1], (enum kind)kind, 1);
@@ -161,13 +157,12 @@ START_TEST(dense_labels_are_those_of_a_serial_search)
             free_problem(&p);
         }
 }
-END_TEST
 
 /* Whole numbers, so that sums of products and of squared differences are the same number. */
-START_TEST(sparse_labels_are_those_of_a_serial_search)
+UNIT_CASE(sparse_labels_are_those_of_a_serial_search)
 {
     static const size_t shapes[][2] = {{1, 5}, {3, 40}, {16, 100}, {17, 100}, {130, 60}, {40, 500}};
-    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+    for (size_t s = 0; s < COUNT(shapes); s++)
         for (int kind = REAL; kind < KINDS; kind += WHOLE) {
             struct problem p;
             make_problem(&p, shapes[s][0], shapes[s][1], (enum kind)kind, 0.1);
@@ -177,7 +172,6 @@ START_TEST(sparse_labels_are_those_of_a_serial_search)
             free_problem(&p);
         }
 }
-END_TEST
 
 /* Centres drift, less and less, in turn one of them farther than the others: with bounds and without, rows keep the same
  * labels, and bounds spare some of the work. On a line they are as tight as can be. */
@@ -214,7 +208,7 @@ static void check_bounds(size_t k, size_t columns, bool sparse)
     free_problem(&p);
 }
 
-START_TEST(bounds_do_not_change_labels)
+UNIT_CASE(bounds_do_not_change_labels)
 {
     check_bounds(4, 1, false);
     check_bounds(7, 2, false);
@@ -222,10 +216,9 @@ START_TEST(bounds_do_not_change_labels)
     check_bounds(3, 2, true);
     check_bounds(20, 30, true);
 }
-END_TEST
 
 /* Among small whole numbers there are ties. */
-START_TEST(near_ties_are_decided_in_f64)
+UNIT_CASE(near_ties_are_decided_in_f64)
 {
     struct problem p;
     make_problem(&p, 9, 5, WHOLE, 1);
@@ -243,10 +236,9 @@ START_TEST(near_ties_are_decided_in_f64)
     tr_centres_close(&c);
     free_problem(&p);
 }
-END_TEST
 
 /* Numbers that f32 cannot square. */
-START_TEST(huge_numbers_have_labels)
+UNIT_CASE(huge_numbers_have_labels)
 {
     struct problem p;
     make_problem(&p, 4, 3, REAL, 1);
@@ -255,9 +247,8 @@ START_TEST(huge_numbers_have_labels)
     check_levels(&p, false);
     free_problem(&p);
 }
-END_TEST
 
-START_TEST(inertia_is_the_sum_of_distances)
+UNIT_CASE(inertia_is_the_sum_of_distances)
 {
     for (int sparse = 0; sparse < 2; sparse++) {
         struct problem p;
@@ -282,10 +273,9 @@ START_TEST(inertia_is_the_sum_of_distances)
         free_problem(&p);
     }
 }
-END_TEST
 
 /* The random choice depends on the values of a row, not on their notation. */
-START_TEST(equal_rows_have_equal_hashes)
+UNIT_CASE(equal_rows_have_equal_hashes)
 {
     float dense[] = {0, 1.5f, 0, -2, 0, 1.5f, 0, -2, 1.5f, 0, 0, -2};
     uint64_t begin[] = {0, 2, 5};
@@ -301,8 +291,3 @@ START_TEST(equal_rows_have_equal_hashes)
     ck_assert_uint_eq(hash, tr_kmeans_hash(&b, 8, 0));
     ck_assert_uint_eq(hash, tr_kmeans_hash(&b, 8, 1));
 }
-END_TEST
-
-UNIT_MAIN("kmeans", dense_labels_are_those_of_a_serial_search, sparse_labels_are_those_of_a_serial_search,
-          bounds_do_not_change_labels, near_ties_are_decided_in_f64, huge_numbers_have_labels,
-          inertia_is_the_sum_of_distances, equal_rows_have_equal_hashes)

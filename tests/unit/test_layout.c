@@ -1,7 +1,6 @@
 #include "unit.h"
 
 #include <limits.h>
-#include <string.h>
 
 #include "ranks/ranks.h"
 #include "trireme/context.h"
@@ -43,7 +42,7 @@ static void expect(struct tr_layout_options wish, int ranks, enum tr_layout_kind
     tr_layout_free(&l);
 }
 
-START_TEST(what_is_left_open_is_chosen)
+UNIT_CASE(what_is_left_open_is_chosen)
 {
     expect((struct tr_layout_options){.kind = TR_ROLES_AUTO}, 1, TR_ROLES_ALONE, 1, 1, 1);
     expect((struct tr_layout_options){.kind = TR_ROLES_AUTO}, 4, TR_ROLES_COLOCATED, 4, 4, 1);
@@ -69,9 +68,8 @@ START_TEST(what_is_left_open_is_chosen)
     expect((struct tr_layout_options){.kind = TR_ROLES_DEDICATED, .groups = 3}, 7, TR_ROLES_DEDICATED, 3, 3,
            1);
 }
-END_TEST
 
-START_TEST(rank_0_serves_where_only_the_workers_leave_it_alone)
+UNIT_CASE(rank_0_serves_where_only_the_workers_leave_it_alone)
 {
     static const int turns[9] = {0, 1, 0, 1, 0, 1, 0, 1, 0};
     struct tr_layout l = choose((struct tr_layout_options){TR_ROLES_DEDICATED, 1, 8, 1, 0}, 9, turns);
@@ -85,9 +83,8 @@ START_TEST(rank_0_serves_where_only_the_workers_leave_it_alone)
     ck_assert_uint_eq(l.place[0].roles, TR_SCHEDULER);
     tr_layout_free(&l);
 }
-END_TEST
 
-START_TEST(servers_are_spread_and_groups_stay_inside_a_node)
+UNIT_CASE(servers_are_spread_and_groups_stay_inside_a_node)
 {
     static const int nodes[8] = {0, 0, 0, 0, 1, 1, 1, 1};
     struct tr_layout l = choose((struct tr_layout_options){TR_ROLES_DEDICATED, 2, 2, 2, 0}, 8, nodes);
@@ -111,9 +108,8 @@ START_TEST(servers_are_spread_and_groups_stay_inside_a_node)
     ck_assert_int_eq(tr_layout_workers(&l), 3);
     tr_layout_free(&l);
 }
-END_TEST
 
-START_TEST(workers_are_grouped_by_nodes_or_all_together)
+UNIT_CASE(workers_are_grouped_by_nodes_or_all_together)
 {
     static const struct {
         enum tr_grouping grouping;
@@ -125,7 +121,7 @@ START_TEST(workers_are_grouped_by_nodes_or_all_together)
                {TR_GROUP_OF_ALL, 3, 2, 1, 3},         {TR_GROUP_OF_NODE_OR_ALL, 8, 2, 2, 4},
                {TR_GROUP_OF_NODE_OR_ALL, 8, 1, 1, 8}, {TR_GROUP_OF_NODE_OR_ALL, 4, 4, 1, 4},
                {TR_GROUP_OF_NODE_OR_ALL, 7, 2, 1, 7}}; /* 4 and 3 */
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (size_t i = 0; i < COUNT(all); i++) {
         int node_of[66];
         for (int rank = 0; rank < all[i].ranks; rank++) node_of[rank] = rank % all[i].nodes;
         struct tr_layout l =
@@ -139,9 +135,8 @@ START_TEST(workers_are_grouped_by_nodes_or_all_together)
     ck_assert_int_eq(l.groups, 2);
     tr_layout_free(&l);
 }
-END_TEST
 
-START_TEST(impossible_wishes_are_refused)
+UNIT_CASE(impossible_wishes_are_refused)
 {
     static const struct {
         struct tr_layout_options wish;
@@ -162,14 +157,13 @@ START_TEST(impossible_wishes_are_refused)
                {{TR_ROLES_DEDICATED, INT_MAX, INT_MAX, INT_MAX, 0}, 4, "but there are 4"},
                {{TR_ROLES_DEDICATED, 0, INT_MAX, INT_MAX, 0}, 4, "but there are 4"},
                {{.kind = TR_ROLES_AUTO, .servers = INT_MAX}, 4, "but there are 4"}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (size_t i = 0; i < COUNT(all); i++) {
         struct tr_layout l;
         ck_fails(tr_layout_choose(&all[i].wish, all[i].ranks, one_node, &l), TR_ERR_CONFIG, all[i].text);
     }
 }
-END_TEST
 
-START_TEST(the_layout_is_described)
+UNIT_CASE(the_layout_is_described)
 {
     char text[200];
     struct tr_layout l = choose((struct tr_layout_options){TR_ROLES_DEDICATED, 2, 1, 3, 0}, 8, one_node);
@@ -177,8 +171,3 @@ START_TEST(the_layout_is_described)
     ck_assert_str_eq(text, "dedicated: 8 ranks on 1 node: 2 servers, 1 group of 3, 2 not used");
     tr_layout_free(&l);
 }
-END_TEST
-
-UNIT_MAIN("layout", what_is_left_open_is_chosen, rank_0_serves_where_only_the_workers_leave_it_alone,
-          servers_are_spread_and_groups_stay_inside_a_node, workers_are_grouped_by_nodes_or_all_together,
-          impossible_wishes_are_refused, the_layout_is_described)

@@ -1,8 +1,5 @@
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "model/lda/sampler.h"
 #include "../lda_check.h"
 
@@ -137,7 +134,7 @@ static double likelihood(struct model *m)
 
 /* ---- where the words lie ---- */
 
-START_TEST(a_layout_places_every_word_once_and_rows_apart)
+UNIT_CASE(a_layout_places_every_word_once_and_rows_apart)
 {
     uint64_t tokens[100];
     for (size_t w = 0; w < 100; w++) tokens[w] = w % 10 == 3 ? 0 : w * w * w / 10;
@@ -165,9 +162,8 @@ START_TEST(a_layout_places_every_word_once_and_rows_apart)
     for (size_t w = 0; w < 100; w++) ck_assert(seen[w]);
     tr_lda_layout_close(&l);
 }
-END_TEST
 
-START_TEST(blocks_have_about_as_many_tokens)
+UNIT_CASE(blocks_have_about_as_many_tokens)
 {
     uint64_t tokens[2000];
     for (size_t w = 0; w < 2000; w++) tokens[w] = 100000 / (w + 10);
@@ -183,10 +179,9 @@ START_TEST(blocks_have_about_as_many_tokens)
     ck_assert_uint_le(most - least, most / 50);
     tr_lda_layout_close(&l);
 }
-END_TEST
 
 /* Fewer parts than blocks, more, and a number that nothing divides. */
-START_TEST(parts_are_of_few_blocks_and_have_about_as_many_tokens)
+UNIT_CASE(parts_are_of_few_blocks_and_have_about_as_many_tokens)
 {
     enum { BLOCKS = 8 };
     static const uint32_t numbers[] = {1, 3, 8, 11, 24};
@@ -194,7 +189,7 @@ START_TEST(parts_are_of_few_blocks_and_have_about_as_many_tokens)
     for (size_t w = 0; w < 2000; w++) tokens[w] = 100000 / (w + 1000);
     struct tr_lda_layout l;
     ck_ok(tr_lda_layout_open(tokens, 2000, 100, BLOCKS, &l));
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < COUNT(numbers); i++) {
         uint32_t parts = numbers[i];
         uint64_t sum[24] = {0}, of_block[24] = {0}, all = 0;
         for (int b = 0; b < BLOCKS; b++) {
@@ -214,9 +209,8 @@ START_TEST(parts_are_of_few_blocks_and_have_about_as_many_tokens)
     }
     tr_lda_layout_close(&l);
 }
-END_TEST
 
-START_TEST(impossible_topics_and_words_are_refused)
+UNIT_CASE(impossible_topics_and_words_are_refused)
 {
     uint64_t tokens[] = {3, UINT64_C(1) << 31};
     struct tr_lda_layout l;
@@ -226,15 +220,14 @@ START_TEST(impossible_topics_and_words_are_refused)
     ck_ok(tr_lda_layout_open(tokens, 1, 65535, 1, &l));
     tr_lda_layout_close(&l);
 }
-END_TEST
 
-START_TEST(counts_that_are_no_counts_are_refused)
+UNIT_CASE(counts_that_are_no_counts_are_refused)
 {
     static const float bad[] = {0, -1, 1.5f, 1e9f, NAN};
     uint64_t tokens[] = {3};
     struct tr_lda_layout l;
     ck_ok(tr_lda_layout_open(tokens, 1, 10, 1, &l));
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < COUNT(bad); i++) {
         uint64_t begin[] = {0, 1};
         uint32_t column[] = {0};
         tr_batch rows = {.n = 1, .begin = begin, .column = column, .value = &bad[i]};
@@ -245,10 +238,9 @@ START_TEST(counts_that_are_no_counts_are_refused)
     }
     tr_lda_layout_close(&l);
 }
-END_TEST
 
 /* Rows of every kind store their counts, and refuse impossible counts. */
-START_TEST(rows_add_and_read_back)
+UNIT_CASE(rows_add_and_read_back)
 {
     uint64_t tokens[] = {4, 40, 70000, 0};
     struct tr_lda_layout l;
@@ -282,7 +274,6 @@ START_TEST(rows_add_and_read_back)
     free(block);
     tr_lda_layout_close(&l);
 }
-END_TEST
 
 /* ---- the stationary distribution ---- */
 
@@ -434,7 +425,7 @@ static double distance(void make(struct tiny *), const struct tr_lda_options *op
 static const double bound = 6;
 
 /* Every way to sample: instructions, records of documents, rows of words, blocks. */
-START_TEST(states_are_visited_as_often_as_they_are_probable)
+UNIT_CASE(states_are_visited_as_often_as_they_are_probable)
 {
     enum tr_cpu best = tr_cpu();
     for (int cpu = TR_CPU_PLAIN; cpu <= (int)best; cpu++)
@@ -449,10 +440,9 @@ START_TEST(states_are_visited_as_often_as_they_are_probable)
                 if (getenv("VERBOSE")) fprintf(stderr, "%d %d %d %.2f\n", cpu, records, rows, far);
             }
 }
-END_TEST
 
 /* The bound above would not hold for a sampler that draws from something else. */
-START_TEST(a_wrong_sampler_is_found_out)
+UNIT_CASE(a_wrong_sampler_is_found_out)
 {
     for (int records = TR_LDA_FASTEST; records <= TR_LDA_WIDES; records++) {
         struct tr_lda_options options = {.seed = 5, .cpu = tr_cpu(), .records = (enum tr_lda_records)records};
@@ -463,9 +453,8 @@ START_TEST(a_wrong_sampler_is_found_out)
         ck_assert_double_gt(rare, 3 * bound);
     }
 }
-END_TEST
 
-START_TEST(the_likelihood_is_that_of_the_definition)
+UNIT_CASE(the_likelihood_is_that_of_the_definition)
 {
     for (int asymmetric = 0; asymmetric < 2; asymmetric++) {
         static struct tiny t;
@@ -486,7 +475,6 @@ START_TEST(the_likelihood_is_that_of_the_definition)
         close_model(&m);
     }
 }
-END_TEST
 
 /* ---- larger corpora ---- */
 
@@ -538,7 +526,7 @@ static bool groups_are_told_apart(const struct model *m)
 }
 
 /* A start can lead to where two groups share a topic: of some, the likeliest end is the right one. */
-START_TEST(topics_behind_a_corpus_are_found)
+UNIT_CASE(topics_behind_a_corpus_are_found)
 {
     static struct corpus c;
     enum { GROUPS = 6, STARTS = 5 };
@@ -562,15 +550,14 @@ START_TEST(topics_behind_a_corpus_are_found)
         ck_assert(found);
     }
 }
-END_TEST
 
 /* One topic; topics that fill vectors or do not; two bytes for each; more than words or documents have tokens. */
-START_TEST(counts_agree_with_topics_after_every_sweep)
+UNIT_CASE(counts_agree_with_topics_after_every_sweep)
 {
     static struct corpus c;
     static const uint32_t topics[] = {1, 2, 16, 17, 100, 129, 256, 257, 300, 1000, 65535};
     make_grouped(&c, 5, 60);
-    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
+    for (size_t i = 0; i < COUNT(topics); i++)
         for (int cpu = TR_CPU_PLAIN; cpu <= (int)tr_cpu(); cpu++)
             for (int records = TR_LDA_FASTEST; records <= TR_LDA_WIDES; records++) {
                 struct model m;
@@ -586,9 +573,8 @@ START_TEST(counts_agree_with_topics_after_every_sweep)
                 close_model(&m);
             }
 }
-END_TEST
 
-START_TEST(a_start_does_not_depend_on_blocks_or_workers)
+UNIT_CASE(a_start_does_not_depend_on_blocks_or_workers)
 {
     static struct corpus c, half;
     make_grouped(&c, 5, 60);
@@ -621,10 +607,9 @@ START_TEST(a_start_does_not_depend_on_blocks_or_workers)
     close_model(&many);
     close_model(&part);
 }
-END_TEST
 
 /* Topics put back make the counts that they had. */
-START_TEST(counts_come_back_from_topics)
+UNIT_CASE(counts_come_back_from_topics)
 {
     static struct corpus c;
     make_grouped(&c, 5, 60);
@@ -666,10 +651,9 @@ START_TEST(counts_come_back_from_topics)
         close_model(&again);
     }
 }
-END_TEST
 
 /* A document of more tokens than 16 bits count, beside short ones. */
-START_TEST(a_very_long_document_is_sampled)
+UNIT_CASE(a_very_long_document_is_sampled)
 {
     static struct corpus c;
     make_grouped(&c, 5, 60);
@@ -683,9 +667,8 @@ START_TEST(a_very_long_document_is_sampled)
     }
     close_model(&m);
 }
-END_TEST
 
-START_TEST(a_worker_may_have_no_documents)
+UNIT_CASE(a_worker_may_have_no_documents)
 {
     static struct corpus c;
     struct model m;
@@ -696,12 +679,3 @@ START_TEST(a_worker_may_have_no_documents)
     ck_assert_double_eq(tr_lda_log_documents(m.sampler), 0);
     close_model(&m);
 }
-END_TEST
-
-UNIT_MAIN("lda", a_layout_places_every_word_once_and_rows_apart, blocks_have_about_as_many_tokens,
-          parts_are_of_few_blocks_and_have_about_as_many_tokens, impossible_topics_and_words_are_refused,
-          counts_that_are_no_counts_are_refused, rows_add_and_read_back,
-          states_are_visited_as_often_as_they_are_probable, a_wrong_sampler_is_found_out,
-          the_likelihood_is_that_of_the_definition, topics_behind_a_corpus_are_found,
-          counts_agree_with_topics_after_every_sweep, a_start_does_not_depend_on_blocks_or_workers,
-          counts_come_back_from_topics, a_very_long_document_is_sampled, a_worker_may_have_no_documents)

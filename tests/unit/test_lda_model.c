@@ -1,11 +1,5 @@
 /* Priors against a direct maximisation, folding in against plain arithmetic, and files of words. */
-#define _GNU_SOURCE
 #include "unit.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "model/lda/lda.h"
 
@@ -18,14 +12,14 @@ static void open_histogram(struct tr_lda_histogram *h, size_t rows, const uint32
     ck_ok(tr_lda_histogram_sort(h));
 }
 
-START_TEST(a_histogram_says_how_often_each_count_was_added)
+UNIT_CASE(a_histogram_says_how_often_each_count_was_added)
 {
     static const uint32_t counts[][2] = {{2, 5},    {0, 1000}, {2, 31},         {2, 32}, {0, 3},    {2, 5},
                                          {0, 1000}, {2, 0},    {0, 4000000000}, {2, 32}, {0, 1000}, {2, 33}};
     static const struct tr_lda_bin bins[] = {{0, 3, 1},  {0, 1000, 3}, {0, 4000000000, 1}, {2, 5, 2},
                                              {2, 31, 1}, {2, 32, 2},   {2, 33, 1}};
     struct tr_lda_histogram h;
-    open_histogram(&h, 3, counts, sizeof counts / sizeof *counts);
+    open_histogram(&h, 3, counts, COUNT(counts));
     ck_assert_uint_eq(h.rows, 3);
     ck_assert_uint_eq(h.begin[0], 0);
     ck_assert_uint_eq(h.begin[1], 3);
@@ -38,15 +32,14 @@ START_TEST(a_histogram_says_how_often_each_count_was_added)
     }
     tr_lda_histogram_close(&h);
 }
-END_TEST
 
-START_TEST(the_slope_is_that_of_log_gamma)
+UNIT_CASE(the_slope_is_that_of_log_gamma)
 {
     static const uint32_t counts[][2] = {{0, 1}, {0, 1}, {0, 7}, {0, 40}, {0, 5000}, {0, 5003}};
     static const double priors[] = {1e-4, 0.01, 0.3, 1, 25, 3000};
     struct tr_lda_histogram h;
     open_histogram(&h, 1, counts, 6);
-    for (size_t i = 0; i < sizeof priors / sizeof *priors; i++) {
+    for (size_t i = 0; i < COUNT(priors); i++) {
         double a = priors[i], step = 1e-5 * a, difference = 0;
         for (size_t c = 0; c < 6; c++)
             difference += lgamma(counts[c][1] + a + step) - lgamma(a + step) -
@@ -58,7 +51,6 @@ START_TEST(the_slope_is_that_of_log_gamma)
     }
     tr_lda_histogram_close(&h);
 }
-END_TEST
 
 /* ---- fits ---- */
 
@@ -95,7 +87,6 @@ static double log_documents(uint32_t counts[DOCUMENTS][TOPICS], const uint32_t *
 
 static int alone(void *who, double *numbers, size_t n)
 {
-    (void)numbers, (void)n;
     ++*(int *)who;
     return TR_OK;
 }
@@ -132,7 +123,7 @@ static void climb(uint32_t counts[DOCUMENTS][TOPICS], const uint32_t *length, do
                 }
 }
 
-START_TEST(alpha_is_where_the_likelihood_is_highest)
+UNIT_CASE(alpha_is_where_the_likelihood_is_highest)
 {
     static uint32_t counts[DOCUMENTS][TOPICS], length[DOCUMENTS];
     struct tr_lda_histogram documents;
@@ -149,17 +140,15 @@ START_TEST(alpha_is_where_the_likelihood_is_highest)
     ck_assert_int_gt(calls, 3);
     tr_lda_histogram_close(&documents);
 }
-END_TEST
 
 /* The same documents, half of them here and half of them elsewhere. */
 static int twice(void *who, double *numbers, size_t n)
 {
-    (void)who;
     for (size_t i = 0; i < n; i++) numbers[i] *= 2;
     return TR_OK;
 }
 
-START_TEST(what_others_have_counts_as_well)
+UNIT_CASE(what_others_have_counts_as_well)
 {
     static uint32_t counts[DOCUMENTS][TOPICS], length[DOCUMENTS];
     struct tr_lda_histogram documents;
@@ -172,9 +161,8 @@ START_TEST(what_others_have_counts_as_well)
     for (int k = 0; k < TOPICS; k++) ck_assert_msg(fabs(once[k] - both[k]) < 1e-9, "%g %g", once[k], both[k]);
     tr_lda_histogram_close(&documents);
 }
-END_TEST
 
-START_TEST(a_topic_without_tokens_keeps_a_little)
+UNIT_CASE(a_topic_without_tokens_keeps_a_little)
 {
     static const uint32_t counts[][2] = {{0, 5}, {0, 3}, {0, 9}, {2, 5}, {2, 3}, {2, 9}};
     static const uint32_t of_two_moments[][2] = {{0, 10}, {0, 6}, {0, 18}, {2, 5}, {2, 3}, {2, 9}};
@@ -196,7 +184,6 @@ START_TEST(a_topic_without_tokens_keeps_a_little)
     tr_lda_histogram_close(&none);
     tr_lda_histogram_close(&twice_as_many);
 }
-END_TEST
 
 enum { WORDS = 300 };
 
@@ -208,7 +195,7 @@ static double log_words(const uint32_t (*counts)[2], size_t n, const int64_t *to
     return sum;
 }
 
-START_TEST(beta_is_where_the_likelihood_is_highest)
+UNIT_CASE(beta_is_where_the_likelihood_is_highest)
 {
     uint32_t counts[2 * WORDS][2] = {{0}};
     int64_t total[2] = {0};
@@ -234,7 +221,6 @@ START_TEST(beta_is_where_the_likelihood_is_highest)
     ck_assert_msg(fabs(beta / best - 1) < 0.01, "beta %g, expected %g", beta, best);
     tr_lda_histogram_close(&h);
 }
-END_TEST
 
 /* ---- folding in ---- */
 
@@ -271,7 +257,7 @@ static void open_phi(struct tr_lda_phi *phi)
     ck_ok(tr_lda_phi_open(3, 4, total, alpha, beta, begin, topic, count, phi));
 }
 
-START_TEST(the_mixture_is_the_most_probable_one)
+UNIT_CASE(the_mixture_is_the_most_probable_one)
 {
     static const uint32_t word[] = {0, 1, 2, 3};
     static const float times[][4] = {
@@ -295,9 +281,8 @@ START_TEST(the_mixture_is_the_most_probable_one)
     }
     tr_lda_phi_close(&phi);
 }
-END_TEST
 
-START_TEST(without_words_the_prior_is_what_is_known)
+UNIT_CASE(without_words_the_prior_is_what_is_known)
 {
     struct tr_lda_phi phi;
     double theta[3];
@@ -306,9 +291,8 @@ START_TEST(without_words_the_prior_is_what_is_known)
     for (int k = 0; k < 3; k++) ck_assert(fabs(theta[k] - alpha[k] / 0.7) < 1e-12);
     tr_lda_phi_close(&phi);
 }
-END_TEST
 
-START_TEST(a_document_of_one_topic_has_that_topic)
+UNIT_CASE(a_document_of_one_topic_has_that_topic)
 {
     static const uint32_t word[] = {0};
     static const float times[] = {50};
@@ -319,9 +303,8 @@ START_TEST(a_document_of_one_topic_has_that_topic)
     ck_assert_msg(theta[0] > 0.95, "%g", theta[0]);
     tr_lda_phi_close(&phi);
 }
-END_TEST
 
-START_TEST(words_are_as_probable_as_they_are)
+UNIT_CASE(words_are_as_probable_as_they_are)
 {
     static const uint32_t word[] = {1, 3};
     static const float times[] = {2, 1};
@@ -337,9 +320,8 @@ START_TEST(words_are_as_probable_as_they_are)
     ck_assert(fabs(tr_lda_log_words(&phi, theta, 2, word, times) - expected) < 1e-12);
     tr_lda_phi_close(&phi);
 }
-END_TEST
 
-START_TEST(completion_asks_for_what_it_has_not_seen)
+UNIT_CASE(completion_asks_for_what_it_has_not_seen)
 {
     static const uint32_t word[] = {0, 1, 2};
     static const float times[] = {1000, 1, 200};
@@ -362,7 +344,6 @@ START_TEST(completion_asks_for_what_it_has_not_seen)
     for (int i = 0; i < 3; i++) ck_assert(seen[i] + held[i] == 1);
     tr_lda_phi_close(&phi);
 }
-END_TEST
 
 /* ---- words ---- */
 
@@ -375,7 +356,7 @@ static void write_file(char path[32], const char *text, size_t length)
     close(fd);
 }
 
-START_TEST(a_vocabulary_is_one_word_a_line)
+UNIT_CASE(a_vocabulary_is_one_word_a_line)
 {
     static const char text[] = "the\r\n\nstra\xc3\x9f"
                                "e\nlast";
@@ -396,9 +377,8 @@ START_TEST(a_vocabulary_is_one_word_a_line)
     unlink(path);
     ck_fails(tr_lda_vocabulary_read(path, 4, &v), TR_ERR_NO_INPUT, path);
 }
-END_TEST
 
-START_TEST(words_have_an_end)
+UNIT_CASE(words_have_an_end)
 {
     char text[300], path[32];
     struct tr_lda_vocabulary v;
@@ -415,11 +395,3 @@ START_TEST(words_have_an_end)
     ck_fails(tr_lda_vocabulary_read(path, 2, &v), TR_ERR_DATA, ":2: a word of more than 255 bytes");
     unlink(path);
 }
-END_TEST
-
-UNIT_MAIN("lda_model", a_histogram_says_how_often_each_count_was_added, the_slope_is_that_of_log_gamma,
-          alpha_is_where_the_likelihood_is_highest, what_others_have_counts_as_well,
-          a_topic_without_tokens_keeps_a_little, beta_is_where_the_likelihood_is_highest,
-          the_mixture_is_the_most_probable_one, without_words_the_prior_is_what_is_known,
-          a_document_of_one_topic_has_that_topic, words_are_as_probable_as_they_are,
-          completion_asks_for_what_it_has_not_seen, a_vocabulary_is_one_word_a_line, words_have_an_end)

@@ -1,14 +1,11 @@
 /* Every loss of the table: its functions agree with one another. */
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "model/loss.h"
 
 /* Margins to try, away from the corners. */
 static const double margins[] = {-40, -3.1, -1.8, -0.72, 0.2, 0.93, 1.4, 2.2, 6, 40};
-enum { MARGINS = sizeof margins / sizeof *margins, LABELS = 2 };
+enum { MARGINS = COUNT(margins), LABELS = 2 };
 
 static double shape_of(const struct tr_loss *loss)
 {
@@ -35,7 +32,7 @@ static const struct tr_loss *loss_number(size_t i)
         for (const struct tr_loss *loss = loss_number(i_##loss); loss; loss = NULL)                          \
             if (!loss->joint)
 
-START_TEST(slopes_and_curvatures_are_derivatives)
+UNIT_CASE(slopes_and_curvatures_are_derivatives)
 {
     FOR_LOSSES(loss)
     for (int i = 0; i < MARGINS; i++)
@@ -56,9 +53,8 @@ START_TEST(slopes_and_curvatures_are_derivatives)
             ck_assert_double_eq_tol(loss->value(m, y, s), fmax(low * (m - y), high * (m - y)), 1e-12);
         }
 }
-END_TEST
 
-START_TEST(values_are_finite_for_large_margins)
+UNIT_CASE(values_are_finite_for_large_margins)
 {
     FOR_LOSSES(loss)
     if (loss->labels != TR_LABELS_COUNTS)
@@ -66,10 +62,9 @@ START_TEST(values_are_finite_for_large_margins)
             for (double m = -1e5; m <= 1e5; m += 1e5)
                 ck_assert(isfinite(loss->value(m, label_of(loss, l), shape_of(loss))));
 }
-END_TEST
 
 /* φ(m) + φ*(-α) + α m is 0 where -α is the slope at m, and at least 0 for the slopes of other margins (Fenchel and Young). */
-START_TEST(conjugates_touch_and_bound_losses)
+UNIT_CASE(conjugates_touch_and_bound_losses)
 {
     FOR_LOSSES(loss)
     if (loss->conjugate)
@@ -84,10 +79,9 @@ START_TEST(conjugates_touch_and_bound_losses)
                     if (i == j) ck_assert_double_eq_tol(sum, 0, 1e-8 * (1 + value));
                 }
 }
-END_TEST
 
 /* Among dual variables that are the slopes of some margin, none is better than the step. */
-START_TEST(steps_minimise_their_coordinate)
+UNIT_CASE(steps_minimise_their_coordinate)
 {
     FOR_LOSSES(loss)
     if (loss->step)
@@ -110,10 +104,9 @@ START_TEST(steps_minimise_their_coordinate)
     FOR_LOSSES(loss)
     ck_assert_int_eq(loss->step != NULL, loss->conjugate != NULL);
 }
-END_TEST
 
 /* However near to 0 or 1 it begins: by bisection of the slope. */
-START_TEST(the_step_of_logistic_loss_is_right_near_its_ends)
+UNIT_CASE(the_step_of_logistic_loss_is_right_near_its_ends)
 {
     static const double olds[] = {0, 1e-10, 1e-3, 0.9, 0.999, 1 - 1e-7, 1}, factors[] = {0.001, 1, 100, 1e4};
     for (int i = 0; i < 7; i++)
@@ -129,10 +122,9 @@ START_TEST(the_step_of_logistic_loss_is_right_near_its_ends)
                 ck_assert_double_eq_tol(found, low, 1e-3 * fmin(low, 1 - low) + 1e-6);
             }
 }
-END_TEST
 
 /* Of rows with two labels, by the share of the larger one. */
-START_TEST(constants_minimise_the_mean_loss)
+UNIT_CASE(constants_minimise_the_mean_loss)
 {
     FOR_LOSSES(loss)
     if (loss->constant)
@@ -143,19 +135,17 @@ START_TEST(constants_minimise_the_mean_loss)
             for (double m = -5; m < 5; m += 0.01) ck_assert_double_le(MEAN(c), MEAN(m) + 1e-12);
         }
 }
-END_TEST
 
-START_TEST(links_invert_constants)
+UNIT_CASE(links_invert_constants)
 {
     FOR_LOSSES(loss)
     if (loss->mean)
         for (double mean = 0.1; mean < 1; mean += 0.1)
             ck_assert_double_eq_tol(loss->mean(loss->constant(mean)), mean, 1e-12);
 }
-END_TEST
 
 /* Trees of absolute errors use the slopes of the median's pinball loss, half of those of |r|. */
-START_TEST(gradients_of_trees_are_slopes_and_curvatures)
+UNIT_CASE(gradients_of_trees_are_slopes_and_curvatures)
 {
     enum { N = 40 };
     FOR_LOSSES(loss)
@@ -178,9 +168,8 @@ START_TEST(gradients_of_trees_are_slopes_and_curvatures)
         ck_assert(loss->trees.lightgbm && loss->trees.xgboost.name && loss->trees.xgboost.base_score);
     }
 }
-END_TEST
 
-START_TEST(each_name_has_its_loss)
+UNIT_CASE(each_name_has_its_loss)
 {
     size_t n = 0;
     for (; tr_losses[n]; n++) {
@@ -198,9 +187,3 @@ START_TEST(each_name_has_its_loss)
     }
     ck_assert_ptr_eq(tr_loss_of_objective("auto"), NULL);
 }
-END_TEST
-
-UNIT_MAIN("loss", slopes_and_curvatures_are_derivatives, values_are_finite_for_large_margins,
-          conjugates_touch_and_bound_losses, steps_minimise_their_coordinate,
-          the_step_of_logistic_loss_is_right_near_its_ends, constants_minimise_the_mean_loss,
-          links_invert_constants, gradients_of_trees_are_slopes_and_curvatures, each_name_has_its_loss)

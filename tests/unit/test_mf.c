@@ -1,8 +1,5 @@
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "model/mf/mf.h"
 
 /* ---- a pass beside a plain one in double precision ---- */
@@ -180,16 +177,15 @@ static void compare_pass(size_t rank, const uint32_t per[USERS], enum tr_cpu lev
     unmake(f);
 }
 
-START_TEST(a_pass_is_that_of_plain_loops)
+UNIT_CASE(a_pass_is_that_of_plain_loops)
 {
     static const size_t ranks[] = {1, 7, 16, 32, 40, 64, 100, 128, 200};
     static const uint32_t per[][USERS] = {{1, 2, 3, 4, 5}, {16, 17, 20, 8, 33}, {60, 0, 9, 31, 12}};
     for (int level = TR_CPU_PLAIN; level <= (int)tr_cpu(); level++)
-        for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++)
+        for (size_t r = 0; r < COUNT(ranks); r++)
             for (int variant = 0; variant < 16; variant++)
                 compare_pass(ranks[r], per[(r + (size_t)variant) % 3], (enum tr_cpu)level, variant);
 }
-END_TEST
 
 /* ---- the step is downhill: half of Σ e² + λ (|u|² + |v|² ...), by differences ---- */
 
@@ -223,7 +219,7 @@ static void check_slope(const struct fixture *f, size_t n, double *x, float befo
                   tr_cpu_name(f->pass.level), step, slope);
 }
 
-START_TEST(steps_follow_the_gradient)
+UNIT_CASE(steps_follow_the_gradient)
 {
     static const uint32_t per[USERS] = {13, 0, 0, 0, 0};
     for (int level = TR_CPU_PLAIN; level <= (int)tr_cpu(); level++)
@@ -249,7 +245,6 @@ START_TEST(steps_follow_the_gradient)
             unmake(f);
         }
 }
-END_TEST
 
 /* ---- cutting ---- */
 
@@ -283,7 +278,7 @@ static struct little_data *little_data(void)
     return d;
 }
 
-START_TEST(every_rating_is_in_one_tile)
+UNIT_CASE(every_rating_is_in_one_tile)
 {
     struct little_data *d = little_data();
     static const uint64_t first[] = {0, 31, 31, 50, CUT_ITEMS};
@@ -313,9 +308,8 @@ START_TEST(every_rating_is_in_one_tile)
     tr_mf_tiling_free(&cut);
     free(d);
 }
-END_TEST
 
-START_TEST(nothing_can_be_cut)
+UNIT_CASE(nothing_can_be_cut)
 {
     tr_data none = {0};
     uint64_t first[] = {0, 0, 10};
@@ -326,11 +320,10 @@ START_TEST(nothing_can_be_cut)
     ck_assert_uint_eq(tiles, 1);
     tr_mf_tiling_free(&cut);
 }
-END_TEST
 
 /* ---- predictions ---- */
 
-START_TEST(cold_ones_count_with_what_is_known)
+UNIT_CASE(cold_ones_count_with_what_is_known)
 {
     const float user[] = {1, 2, 0.5f}, item[] = {3, -1, 0.25f};
     struct tr_mf m = {.rank = 2, .width = 3, .bias = 1, .mean = 4, .average = 4};
@@ -343,9 +336,8 @@ START_TEST(cold_ones_count_with_what_is_known)
     ck_assert_double_eq_tol(tr_mf_predict(&m, user, item), 1, 1e-12);
     ck_assert_double_eq_tol(tr_mf_predict(&m, user, NULL), 4, 1e-12);
 }
-END_TEST
 
-START_TEST(best_items_come_first)
+UNIT_CASE(best_items_come_first)
 {
     float users[] = {1, 0, -1, 0}, items[] = {1, 9, 3, 9, 2, 9, 3, 9};
     struct tr_mf m = {
@@ -365,7 +357,3 @@ START_TEST(best_items_come_first)
     free(item);
     free(rating);
 }
-END_TEST
-
-UNIT_MAIN("mf", a_pass_is_that_of_plain_loops, steps_follow_the_gradient, every_rating_is_in_one_tile,
-          nothing_can_be_cut, cold_ones_count_with_what_is_known, best_items_come_first)

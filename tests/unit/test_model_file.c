@@ -1,59 +1,16 @@
 /* Models in files: a written model is read back with the same bits, and other files are refused. */
-#define _GNU_SOURCE
 #include "unit.h"
 
 #include <fcntl.h>
 #include <hdf5.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "class/class.h"
 #include "store/h5.h"
-#include "trireme/base.h"
 #include "model/linear/linear.h"
 #include "model/metrics.h"
 
-static char folder[64], path[128];
-
-static const char *in_folder(const char *name)
-{
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static void make_folder(void)
-{
-    snprintf(folder, sizeof folder, "/tmp/test_model_XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void remove_folder(void)
-{
-    static const char *const names[] = {"model.h5", "model.txt", "cut", "other"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_folder(names[i]));
-    ck_assert_msg(rmdir(folder) == 0, "something was left in %s", folder);
-}
-
-static void write_file(const char *name, const void *bytes, size_t n)
-{
-    FILE *file = fopen(in_folder(name), "w");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(bytes, 1, n, file), n);
-    ck_assert_int_eq(fclose(file), 0);
-}
-
-static char *read_file(const char *name, size_t *n)
-{
-    FILE *file = fopen(in_folder(name), "r");
-    ck_assert_ptr_nonnull(file);
-    char *bytes = malloc(1 << 24);
-    *n = fread(bytes, 1, 1 << 24, file);
-    fclose(file);
-    return bytes;
-}
+UNIT_FIXTURE(unit_make_folder, NULL)
 
 /* Numbers of all sizes, a third of them zero. */
 static double odd_number(struct tr_rng *rng)
@@ -118,7 +75,7 @@ static void save_h5(const struct tr_linear_model *m)
     uint64_t columns = m->outputs > 1 ? m->outputs : 0;
     float f32[8];
     for (size_t k = 0; k < m->outputs; k++) f32[k] = (float)m->bias[k];
-    ck_ok(tr_h5_create(folder, "trireme-linear", 1, job_text, NULL, &w));
+    ck_ok(tr_h5_create(unit_folder, "trireme-linear", 1, job_text, NULL, &w));
     ck_ok(tr_h5_put_text(w, "model", m->loss->type));
     ck_ok(tr_h5_put_count(w, "features", m->features));
     ck_ok(tr_h5_put_count(w, "first_index", m->first_index));
@@ -140,7 +97,7 @@ static void save(const struct tr_linear_model *m)
     struct tr_linear_text *t;
     size_t size = m->outputs * (m->dtype == TR_F32 ? 4 : 8);
     save_h5(m);
-    ck_ok(tr_linear_text_create(folder, m, &t));
+    ck_ok(tr_linear_text_create(unit_folder, m, &t));
     ck_ok(tr_linear_text_append(t, m->dtype, m->weight, FIRST));
     ck_ok(tr_linear_text_append(t, m->dtype, (char *)m->weight + FIRST * size, FEATURES - FIRST));
     if (m->biased) ck_ok(tr_linear_text_append(t, TR_F64, m->bias, 1));
@@ -177,32 +134,29 @@ static void expect_equal(const struct tr_linear_model *a, const struct tr_linear
     ck_assert_mem_eq(a->weight, b->weight, a->features * a->outputs * (a->dtype == TR_F32 ? 4 : 8));
 }
 
-START_TEST(both_files_read_back_bit_by_bit)
+UNIT_CASE(both_files_read_back_bit_by_bit)
 {
     size_t losses = 0;
     while (tr_losses[losses]) losses++;
     for (size_t i = 0; i < 8 * losses; i++) {
         const struct tr_loss *loss = tr_losses[i / 8];
         size_t outputs = i & 1 && tr_loss_classifies(loss) ? 5 : 1;
-        make_folder();
         struct tr_linear_model m = some_model_of(loss, i & 2 ? TR_F64 : TR_F32, i & 4, outputs), read;
         save(&m);
-        ck_ok(read_model(folder, &read));
+        ck_ok(read_model(unit_folder, &read));
         expect_equal(&m, &read);
         ck_assert_uint_eq(m.first_index, read.first_index);
         ck_assert_uint_eq(m.rows, read.rows);
         ck_assert(m.l2 == read.l2 && m.objective == read.objective);
         ck_assert_str_eq(job_text, opened.text);
-        ck_ok(read_model(in_folder("model.txt"), &read));
+        ck_ok(read_model(unit_path("model.txt"), &read));
         expect_equal(&m, &read);
         ck_assert_uint_eq(m.first_index, read.first_index);
         tr_linear_model_free(&m);
-        remove_folder();
     }
 }
-END_TEST
 
-START_TEST(digits_read_back_exactly)
+UNIT_CASE(digits_read_back_exactly)
 {
     struct tr_rng rng;
     tr_rng_seed(&rng, 1, 2, 3);
@@ -221,98 +175,89 @@ START_TEST(digits_read_back_exactly)
     }
     static const char *const same[] = {"0",      "-0",       "1",   "-1",       "10",
                                        "100000", "16777216", "0.5", "0.015625", "1.5"};
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+    for (size_t i = 0; i < COUNT(same); i++) {
         *tr_put_f32(text, strtof(same[i], NULL)) = '\0';
         ck_assert_str_eq(text, same[i]);
     }
 }
-END_TEST
 
-START_TEST(a_truncated_model_is_refused)
+UNIT_CASE(a_truncated_model_is_refused)
 {
     static const char *const names[] = {"model.h5", "model.txt"};
     for (int f = 0; f < 2; f++) {
-        make_folder();
         struct tr_linear_model m = some_model(&tr_loss_logistic, TR_F32, true), read;
         save(&m);
         size_t n;
-        char *bytes = read_file(names[f], &n);
+        char *bytes = unit_read(names[f], &n);
         for (size_t cut = 0; cut < n; cut += 97) {
-            write_file("cut", bytes, cut);
-            int status = read_model(in_folder("cut"), &read);
+            unit_write("cut", bytes, cut);
+            int status = read_model(unit_path("cut"), &read);
             ck_assert_msg(status == (cut ? TR_ERR_DATA : TR_ERR_NO_INPUT), "%s cut at %zu: %d", names[f], cut,
                           status);
-            ck_assert_ptr_nonnull(strstr(tr_error_text(), "/cut"));
+            ck_contains(tr_error_text(), "/cut");
         }
-        write_file("cut", bytes, n - 1);
-        ck_assert_int_eq(read_model(in_folder("cut"), &read), TR_ERR_DATA);
+        unit_write("cut", bytes, n - 1);
+        ck_assert_int_eq(read_model(unit_path("cut"), &read), TR_ERR_DATA);
         free(bytes);
         tr_linear_model_free(&m);
-        remove_folder();
     }
 }
-END_TEST
 
 /* Not under AddressSanitizer: HDF5 1.10 itself reads freed memory and leaks when a damaged attribute is opened. */
-START_TEST(a_damaged_h5_never_crashes)
+UNIT_CASE(a_damaged_h5_never_crashes)
 {
 #ifdef __SANITIZE_ADDRESS__
     return;
 #endif
-    make_folder();
     struct tr_linear_model m = some_model(&tr_loss_svm, TR_F32, true), read;
     save(&m);
     size_t n;
-    char *bytes = read_file("model.h5", &n);
+    char *bytes = unit_read("model.h5", &n);
     for (size_t i = 0; i < n && i < 8192; i += 7) {
         bytes[i] ^= 0x55;
-        write_file("cut", bytes, n);
-        (void)read_model(in_folder("cut"), &read);
+        unit_write("cut", bytes, n);
+        (void)read_model(unit_path("cut"), &read);
         bytes[i] ^= 0x55;
     }
     free(bytes);
     tr_linear_model_free(&m);
-    remove_folder();
-}
-END_TEST
-
-static void expect_text_error(const char *text, const char *contains)
-{
-    struct tr_linear_model m;
-    ck_fails(tr_linear_model_parse_text(text, strlen(text), "m", &m), TR_ERR_DATA, contains);
 }
 
-START_TEST(a_malformed_text_is_refused)
-{
-#define HEAD "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n"
-    expect_text_error("hello\n", "m:1: not a model");
-    expect_text_error("solver_type ONECLASS_SVM\n", "solver_type");
-    expect_text_error("solver_type L2R_LR\nnr_class 1\n", "m:2: expected a model of two classes");
-    expect_text_error("solver_type L2R_LR\nlabel 1 2\nnr_class 3\n", "nr_class before label");
-    expect_text_error("solver_type L2R_LR\nnr_class 3\nlabel 1 2\n", "expected a number");
-    expect_text_error("solver_type L2R_LR\nnr_class 3\nlabel 1 2 1\n", "labels that differ");
+#define HEAD  "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n"
 #define HEAD3 "solver_type L2R_LR\nnr_class 3\nlabel 1 2 3\nnr_feature 1\nbias -1\nw\n"
-    expect_text_error(HEAD3 "1 2\n  \n", "expected a number, found the end of the line");
-    expect_text_error(HEAD3 "1 2 3 4\n", "m:7: found more");
-    expect_text_error(HEAD3 "1 2 3\nsoft\n", "expected the end");
-    expect_text_error("solver_type L2R_LR\nlabel 1 1\n", "two labels that differ");
-    expect_text_error("solver_type L2R_LR\nlabel 1\n", "expected a number");
-    expect_text_error("solver_type L2R_LR\nnr_feature -3\n", "impossible");
-    expect_text_error("solver_type L2R_LR\nnr_feature 1.5\n", "impossible");
-    expect_text_error("solver_type L2R_LR\ncolour blue\n", "m:2: unknown word");
-    expect_text_error("solver_type L2R_LR\nnr_feature 2\nw\n1\n2\n", "expected solver_type");
-    expect_text_error("solver_type L2R_LR\nlabel 1 -1\nnr_feature 9000000000000000\nw\n1\n2\n", "cut off");
-    expect_text_error(HEAD "1\n", "cut off");
-    expect_text_error(HEAD "1\n2", "cut off");
-    expect_text_error(HEAD "1\nnan\n", "weight 1 is not a finite number");
-    expect_text_error(HEAD "1\n1e999\n", "weight 1 is not a finite number");
-    expect_text_error(HEAD "1\nx\n", "m:8: expected a number");
-    expect_text_error(HEAD "1 2\n3\n", "m:7: found more");
-    expect_text_error(HEAD "1\n2\n3\n", "more weights");
-}
-END_TEST
 
-START_TEST(liblinears_own_text_is_read)
+UNIT_CASE(a_malformed_text_is_refused)
+{
+    static const char *const all[][2] = {
+        {"hello\n", "m:1: not a model"},
+        {"solver_type ONECLASS_SVM\n", "solver_type"},
+        {"solver_type L2R_LR\nnr_class 1\n", "m:2: expected a model of two classes"},
+        {"solver_type L2R_LR\nlabel 1 2\nnr_class 3\n", "nr_class before label"},
+        {"solver_type L2R_LR\nnr_class 3\nlabel 1 2\n", "expected a number"},
+        {"solver_type L2R_LR\nnr_class 3\nlabel 1 2 1\n", "labels that differ"},
+        {HEAD3 "1 2\n  \n", "expected a number, found the end of the line"},
+        {HEAD3 "1 2 3 4\n", "m:7: found more"},
+        {HEAD3 "1 2 3\nsoft\n", "expected the end"},
+        {"solver_type L2R_LR\nlabel 1 1\n", "two labels that differ"},
+        {"solver_type L2R_LR\nlabel 1\n", "expected a number"},
+        {"solver_type L2R_LR\nnr_feature -3\n", "impossible"},
+        {"solver_type L2R_LR\nnr_feature 1.5\n", "impossible"},
+        {"solver_type L2R_LR\ncolour blue\n", "m:2: unknown word"},
+        {"solver_type L2R_LR\nnr_feature 2\nw\n1\n2\n", "expected solver_type"},
+        {"solver_type L2R_LR\nlabel 1 -1\nnr_feature 9000000000000000\nw\n1\n2\n", "cut off"},
+        {HEAD "1\n", "cut off"},
+        {HEAD "1\n2", "cut off"},
+        {HEAD "1\nnan\n", "weight 1 is not a finite number"},
+        {HEAD "1\n1e999\n", "weight 1 is not a finite number"},
+        {HEAD "1\nx\n", "m:8: expected a number"},
+        {HEAD "1 2\n3\n", "m:7: found more"},
+        {HEAD "1\n2\n3\n", "more weights"}};
+    struct tr_linear_model m;
+    for (size_t i = 0; i < COUNT(all); i++)
+        ck_fails(tr_linear_model_parse_text(all[i][0], strlen(all[i][0]), "m", &m), TR_ERR_DATA, all[i][1]);
+}
+
+UNIT_CASE(liblinears_own_text_is_read)
 {
     static const char text[] =
         "solver_type L2R_L2LOSS_SVC_DUAL\nnr_class 2\nlabel -1 1\nnr_feature 2\nbias 2\n"
@@ -331,9 +276,8 @@ START_TEST(liblinears_own_text_is_read)
     ck_assert_double_eq_tol(margin, 1, 1e-12); /* of label 1: -(0.1 · 10 - 3 + 2 · 0.5) */
     tr_linear_model_free(&m);
 }
-END_TEST
 
-START_TEST(the_order_of_labels_in_a_text_does_not_matter)
+UNIT_CASE(the_order_of_labels_in_a_text_does_not_matter)
 {
     static const char *const text[] = {
         "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias 1\nw\n2 \n0 \n-0.5 \n",
@@ -352,66 +296,60 @@ START_TEST(the_order_of_labels_in_a_text_does_not_matter)
         tr_linear_model_free(&m);
     }
 }
-END_TEST
 
 /* As another program would write it: without the header whose sums would tell of the change. */
 static void put_number(const char *name, const char *attribute, int value)
 {
     const size_t header = 4096;
     size_t n;
-    char *bytes = read_file(name, &n);
-    if (memcmp(bytes, "trireme-model", 13) == 0) write_file(name, bytes + header, n - header);
+    char *bytes = unit_read(name, &n);
+    if (memcmp(bytes, "trireme-model", 13) == 0) unit_write(name, bytes + header, n - header);
     free(bytes);
-    hid_t file = H5Fopen(in_folder(name), H5F_ACC_RDWR, H5P_DEFAULT),
+    hid_t file = H5Fopen(unit_path(name), H5F_ACC_RDWR, H5P_DEFAULT),
           a = H5Aopen(file, attribute, H5P_DEFAULT);
     ck_assert(H5Awrite(a, H5T_NATIVE_INT, &value) >= 0);
     H5Aclose(a);
     H5Fclose(file);
 }
 
-START_TEST(a_malformed_h5_is_refused)
+UNIT_CASE(a_malformed_h5_is_refused)
 {
-    make_folder();
     struct tr_linear_model m = some_model(&tr_loss_logistic, TR_F32, false), read;
     save(&m);
     put_number("model.h5", "format_version", 99);
-    ck_fails(read_model(folder, &read), TR_ERR_DATA, "format version 99, expected 1");
+    ck_fails(read_model(unit_folder, &read), TR_ERR_DATA, "format version 99, expected 1");
     put_number("model.h5", "format_version", 1);
     put_number("model.h5", "features", 4999);
-    ck_fails(read_model(folder, &read), TR_ERR_DATA, "5000 numbers in weights, expected 4999");
+    ck_fails(read_model(unit_folder, &read), TR_ERR_DATA, "5000 numbers in weights, expected 4999");
     ((float *)m.weight)[17] = NAN;
     save(&m);
-    ck_fails(read_model(folder, &read), TR_ERR_DATA, "weight 17 is not a finite number");
-    hid_t file = H5Fcreate(in_folder("other"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    ck_fails(read_model(unit_folder, &read), TR_ERR_DATA, "weight 17 is not a finite number");
+    hid_t file = H5Fcreate(unit_path("other"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     H5Fclose(file);
-    ck_fails(read_model(in_folder("other"), &read), TR_ERR_DATA, "not a model of Trireme");
-    write_file("other", "+1 1:1\n", 7);
-    ck_fails(read_model(in_folder("other"), &read), TR_ERR_DATA, "expected a model.h5 or model.txt");
-    ck_fails(read_model(in_folder("missing"), &read), TR_ERR_NO_INPUT, "No such file");
+    ck_fails(read_model(unit_path("other"), &read), TR_ERR_DATA, "not a model of Trireme");
+    unit_write("other", "+1 1:1\n", 7);
+    ck_fails(read_model(unit_path("other"), &read), TR_ERR_DATA, "expected a model.h5 or model.txt");
+    ck_fails(read_model(unit_path("missing"), &read), TR_ERR_NO_INPUT, "No such file");
     tr_linear_model_free(&m);
-    remove_folder();
-    make_folder();
-    ck_fails(read_model(folder, &read), TR_ERR_NO_INPUT, "there is no model.h5");
-    remove_folder();
+    unlink(unit_path("model.h5"));
+    unlink(unit_path("model.txt"));
+    ck_fails(read_model(unit_folder, &read), TR_ERR_NO_INPUT, "there is no model.h5");
 }
-END_TEST
 
-START_TEST(nothing_is_left_where_writing_fails)
+UNIT_CASE(nothing_is_left_where_writing_fails)
 {
-    make_folder();
     struct tr_linear_model m = some_model(&tr_loss_logistic, TR_F32, false);
     struct tr_linear_text *t;
-    ck_ok(tr_linear_text_create(folder, &m, &t));
+    ck_ok(tr_linear_text_create(unit_folder, &m, &t));
     ck_ok(tr_linear_text_append(t, m.dtype, m.weight, FIRST));
     tr_linear_text_close(&t, TR_ERR_IO);
-    remove_folder();
+    ck_assert_msg(rmdir(unit_folder) == 0, "something was left in %s", unit_folder);
     ck_fails(tr_linear_text_create("/dev/null/x", &m, &t), TR_ERR_NO_OUTPUT, "/dev/null");
     tr_linear_text_close(&t, TR_ERR_IO);
     ck_fails(tr_linear_text_create("/proc/x", &m, &t), TR_ERR_NO_OUTPUT, "/proc/x");
     tr_linear_text_close(&t, TR_ERR_IO);
     tr_linear_model_free(&m);
 }
-END_TEST
 
 static double quadratic_auc(const float *score, const signed char *positive, size_t n)
 {
@@ -437,7 +375,7 @@ static double auc_of_two(float a, bool a_positive, float b, bool b_positive)
     return auc;
 }
 
-START_TEST(auc_is_that_of_all_pairs)
+UNIT_CASE(auc_is_that_of_all_pairs)
 {
     enum { N = 300 };
     struct tr_rng rng;
@@ -462,9 +400,3 @@ START_TEST(auc_is_that_of_all_pairs)
     ck_assert(isnan(auc_of_two(NAN, true, 2, false)));
     ck_assert_double_eq(auc_of_two(-0.0f, true, 0.0f, false), 0.5);
 }
-END_TEST
-
-UNIT_MAIN("model_file", both_files_read_back_bit_by_bit, digits_read_back_exactly,
-          a_truncated_model_is_refused, a_damaged_h5_never_crashes, a_malformed_text_is_refused,
-          liblinears_own_text_is_read, the_order_of_labels_in_a_text_does_not_matter,
-          a_malformed_h5_is_refused, nothing_is_left_where_writing_fails, auc_is_that_of_all_pairs)

@@ -1,38 +1,23 @@
-#define _GNU_SOURCE
 #include "unit.h"
 
-#include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/base.h"
 #include "base/file.h"
 #include "base/terminal.h"
 #include "monitor/monitor.h"
 #include "monitor/record.h"
 
-/* Every case works in a folder of its own, which its process removes at its exit. */
-static char folder[64];
-
-static void remove_folder(void)
+/* Every case works in its folder. */
+static void go_to_folder(void)
 {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command) != 0) perror(folder);
+    unit_make_folder();
+    ck_assert_int_eq(chdir(unit_folder), 0);
 }
 
-static void go_to_new_folder(void)
-{
-    strcpy(folder, "/tmp/test_monitor_XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
-    atexit(remove_folder);
-}
+UNIT_FIXTURE(go_to_folder, NULL)
 
 static char *contents(const char *path)
 {
@@ -50,65 +35,32 @@ static bool exists(const char *path)
     return lstat(path, &status) == 0;
 }
 
-static void put(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    fputs(text, file);
-    fclose(file);
-}
-
 /* ---- the folder ---- */
 
-START_TEST(a_folder_is_made_with_its_parents)
+UNIT_CASE(a_folder_is_made_with_its_parents)
 {
     char *moved;
     int lock;
-    go_to_new_folder();
     ck_ok(tr_output_take("runs/a/b/", &moved, &lock));
     ck_assert_ptr_null(moved);
     ck_assert(exists("runs/a/b/.lock"));
     tr_output_release("runs/a/b/", lock);
     ck_assert(!exists("runs/a/b/.lock"));
-    put("runs/a/b/.lock", "process 1 on host x\n");      /* a process killed immediately leaves only this */
+    unit_write_text("runs/a/b/.lock",
+                    "process 1 on host x\n");            /* a process killed immediately leaves only this */
     ck_ok(tr_output_take("runs/a/b", &moved, &lock)); /* still empty: taken as it is */
     ck_assert_ptr_null(moved);
     tr_output_release("runs/a/b", lock);
 }
-END_TEST
 
-START_TEST(a_run_that_is_alive_is_not_disturbed)
-{
-    char *moved, expected[64];
-    int lock, other;
-    go_to_new_folder();
-    ck_ok(tr_output_take("run", &moved, &lock));
-    put("run/job.yaml", "alive");
-    ck_fails(tr_output_take("run", &moved, &other), TR_ERR_NO_OUTPUT,
-             "run: another run is writing there now");
-    snprintf(expected, sizeof expected, "process %ld on host ", (long)getpid());
-    ck_assert_ptr_nonnull(strstr(tr_error_text(), expected));
-    ck_assert_int_eq(other, -1);
-    ck_assert_ptr_null(moved);
-    ck_assert_str_eq(contents("run/job.yaml"), "alive");
-    ck_assert(!exists("run.1"));
-    tr_output_release("run", lock);
-    ck_ok(tr_output_take("run", &moved, &lock));
-    ck_assert_str_eq(moved, "run.1");
-    free(moved);
-    tr_output_release("run", lock);
-}
-END_TEST
-
-START_TEST(the_lock_of_a_dead_run_is_ignored)
+UNIT_CASE(the_lock_of_a_dead_run_is_ignored)
 {
     char *moved;
     int lock, how;
-    go_to_new_folder();
     pid_t run = fork();
     if (run == 0) {
         int status = tr_output_take("run", &moved, &lock);
-        if (status == TR_OK) put("run/job.yaml", "dead");
+        if (status == TR_OK) unit_write_text("run/job.yaml", "dead");
         raise(SIGKILL);
     }
     waitpid(run, &how, 0);
@@ -121,18 +73,16 @@ START_TEST(the_lock_of_a_dead_run_is_ignored)
     free(moved);
     tr_output_release("run", lock);
 }
-END_TEST
 
 /* Many start at the same time in the folder of an old run: one wins, the others change nothing. */
-START_TEST(of_many_that_begin_at_once_one_wins)
+UNIT_CASE(of_many_that_begin_at_once_one_wins)
 {
     enum { RUNS = 16 };
     char *moved;
     int lock, how, winners = 0, go[2], stay[2];
     pid_t run[RUNS];
-    go_to_new_folder();
     ck_ok(tr_make_folder("run", false));
-    put("run/job.yaml", "old");
+    unit_write_text("run/job.yaml", "old");
     ck_assert_int_eq(pipe(go), 0);
     ck_assert_int_eq(pipe(stay), 0);
     for (int i = 0; i < RUNS; i++) {
@@ -143,7 +93,7 @@ START_TEST(of_many_that_begin_at_once_one_wins)
         (void)!read(go[0], &c, 1); /* until the parent closes it */
         int status = tr_output_take("run", &moved, &lock);
         if (status != TR_OK) _exit(status);
-        put("run/job.yaml", "new");
+        unit_write_text("run/job.yaml", "new");
         alarm(600); /* if there are two winners, the parent waits for this */
         (void)!read(stay[0], &c, 1);
         _exit(0);
@@ -162,18 +112,16 @@ START_TEST(of_many_that_begin_at_once_one_wins)
     ck_assert_str_eq(contents("run.1/job.yaml"), "old");
     ck_assert(!exists("run.2"));
 }
-END_TEST
 
-START_TEST(an_earlier_run_is_renamed_and_never_overwritten)
+UNIT_CASE(an_earlier_run_is_renamed_and_never_overwritten)
 {
     char *moved;
     int lock;
-    go_to_new_folder();
     ck_ok(tr_output_take("run", &moved, &lock));
     for (int earlier = 1; earlier <= 3; earlier++) {
         char name[32], text[32];
         snprintf(text, sizeof text, "run %d", earlier);
-        put("run/job.yaml", text);
+        unit_write_text("run/job.yaml", text);
         tr_output_release("run", lock);
         ck_ok(tr_output_take("run/", &moved, &lock));
         snprintf(name, sizeof name, "run.%d", earlier);
@@ -185,38 +133,34 @@ START_TEST(an_earlier_run_is_renamed_and_never_overwritten)
     }
     tr_output_release("run", lock);
 }
-END_TEST
 
-START_TEST(a_folder_of_something_else_is_left_alone)
+UNIT_CASE(a_folder_of_something_else_is_left_alone)
 {
     char *moved;
     int lock;
-    go_to_new_folder();
     ck_ok(tr_make_folder("home", false));
-    put("home/thesis.tex", "years of work");
+    unit_write_text("home/thesis.tex", "years of work");
     ck_fails(tr_output_take("home", &moved, &lock), TR_ERR_NO_OUTPUT,
              "home: holds files, but none of an earlier run");
     ck_assert_ptr_null(moved);
     ck_assert(!exists("home/.lock"));
     ck_ok(tr_make_folder("killed", false)); /* as it began */
-    put("killed/log", "layout");
-    put("killed/job.yaml.part", "name: k");
+    unit_write_text("killed/log", "layout");
+    unit_write_text("killed/job.yaml.part", "name: k");
     ck_ok(tr_output_take("killed", &moved, &lock));
     ck_assert_ptr_null(moved);
     tr_output_release("killed", lock);
-    put("file", "");
+    unit_write_text("file", "");
     ck_fails(tr_output_take("file", &moved, &lock), TR_ERR_NO_OUTPUT, "is a file");
     ck_fails(tr_output_take("file/run", &moved, &lock), TR_ERR_NO_OUTPUT, "is a file");
     ck_fails(tr_output_take("/proc/no/run", &moved, &lock), TR_ERR_NO_OUTPUT, "/proc/no");
 }
-END_TEST
 
 /* ---- files ---- */
 
-START_TEST(a_full_disk_leaves_the_old_file)
+UNIT_CASE(a_full_disk_leaves_the_old_file)
 {
     struct rlimit limit, old;
-    go_to_new_folder();
     ck_ok(tr_replace_file(".", "a.json", "old", 3, true));
     ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &old), 0);
     limit = old;
@@ -232,7 +176,6 @@ START_TEST(a_full_disk_leaves_the_old_file)
     ck_assert_str_eq(contents("a.json"), "new");
     ck_fails(tr_replace_file("nowhere", "a.json", "new", 3, false), TR_ERR_NO_OUTPUT, "nowhere/a.json");
 }
-END_TEST
 
 static struct tr_progress_row row_of(int64_t clock)
 {
@@ -247,11 +190,10 @@ static struct tr_progress_row row_of(int64_t clock)
         .evaluate_seconds = 0.02};
 }
 
-START_TEST(metrics_have_a_header_and_a_line_each)
+UNIT_CASE(metrics_have_a_header_and_a_line_each)
 {
     struct tr_metrics m;
     struct tr_progress_row row = row_of(7);
-    go_to_new_folder();
     ck_ok(tr_metrics_open(".", false, &m));
     ck_ok(tr_metrics_add(&m, &row));
     ck_assert_str_eq(
@@ -261,7 +203,6 @@ START_TEST(metrics_have_a_header_and_a_line_each)
         "0.070000,7,7,0.5,,,1,2,3,4,0.000000,0.000000,0.000000,0.000000,0,5,0.050000\n");
     tr_metrics_close(&m);
 }
-END_TEST
 
 /* Adds lines until the limit on the size of files is met; the status of that. */
 static int fill(struct tr_metrics *m)
@@ -273,10 +214,9 @@ static int fill(struct tr_metrics *m)
     return TR_OK;
 }
 
-START_TEST(metrics_end_with_a_whole_line_when_the_disk_is_full)
+UNIT_CASE(metrics_end_with_a_whole_line_when_the_disk_is_full)
 {
     struct tr_metrics m;
-    go_to_new_folder();
     ck_ok(tr_metrics_open(".", false, &m));
     pid_t filler = fork(); /* the limit would keep Check from writing its own files */
     if (filler == 0) _exit(fill(&m));
@@ -285,11 +225,10 @@ START_TEST(metrics_end_with_a_whole_line_when_the_disk_is_full)
     ck_assert_int_eq(WEXITSTATUS(how), TR_ERR_IO);
     const char *text = contents("metrics.csv");
     ck_assert_int_eq(text[strlen(text) - 1], '\n');
-    ck_assert_ptr_nonnull(strstr(text, "\n0.010000,"));
+    ck_contains(text, "\n0.010000,");
     ck_assert_uint_lt(strlen(text), 300);
     tr_metrics_close(&m);
 }
-END_TEST
 
 /* ---- JSON ---- */
 
@@ -302,28 +241,26 @@ static const char *json_of(const char *text)
     return json;
 }
 
-START_TEST(any_text_is_json)
+UNIT_CASE(any_text_is_json)
 {
     ck_assert_str_eq(json_of("a \"b\" \\ c\n\x01"), "\"a \\\"b\\\" \\\\ c\\u000a\\u0001\"");
     ck_assert_str_eq(json_of("Größe"), "\"Größe\"");
     ck_assert_str_eq(json_of("\xff|\xc3"), "\"\\ufffd|\\ufffd\""); /* a name in Latin 1, a text cut short */
     ck_assert_str_eq(json_of(NULL), "null");
 }
-END_TEST
 
-START_TEST(any_number_is_json)
+UNIT_CASE(any_number_is_json)
 {
     char json[256] = "";
     FILE *file = fmemopen(json, sizeof json, "w");
     double numbers[] = {0.1, NAN, -INFINITY, 1e300, 1.0 / 3, 12345678901234};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < COUNT(numbers); i++) {
         tr_json_real(file, numbers[i]);
         fputc(' ', file);
     }
     fclose(file);
     ck_assert_str_eq(json, "0.1 null null 1e+300 0.3333333333333333 12345678901234 ");
 }
-END_TEST
 
 /* Reads JSON as a stricter reader would: braces and quotes in pairs, no NaN. */
 static void ck_json(const char *text)
@@ -342,48 +279,6 @@ static void ck_json(const char *text)
     ck_assert(!quoted && depth == 0);
 }
 
-/* Writes the summary of a run, and reads it. */
-static const char *summary_of(const char *job_text, const struct tr_account *account)
-{
-    struct tr_context tr = {.size = 1, .trained_on.rows = 7};
-    const struct tr_outcome outcome = {.layout = "alone"};
-    ck_ok(tr_job_parse(job_text, strlen(job_text), "x.yaml", 0, NULL, &tr.job));
-    struct tr_record record = {.tr = &tr, .account = *account};
-    ck_ok(tr_summary_write(&record, &outcome, "."));
-    tr_job_free(tr.job);
-    ck_json(contents("summary.json"));
-    return contents("summary.json");
-}
-
-START_TEST(a_summary_holds_the_job)
-{
-    const struct tr_account account = {.last.evaluation = {.objective = 0.25, .gap = NAN}};
-    go_to_new_folder();
-    const char *text = summary_of("name: \"a \\\"quoted\\\" name\"\noutput: .\n", &account);
-    ck_assert_ptr_nonnull(strstr(text, "\"objective\": 0.25,\n  \"gap\": null,"));
-    ck_assert_ptr_nonnull(strstr(text, "\"rows\": 7,"));
-    ck_assert_ptr_nonnull(strstr(text, "\"reached_target\": null,"));
-    ck_assert_ptr_nonnull(strstr(text, "\"name\": \"a \\\"quoted\\\" name\""));
-}
-END_TEST
-
-START_TEST(a_summary_tells_of_the_target)
-{
-    static const char job[] = "output: .\nsolve: {target: 0.5}";
-    struct tr_account account = {.target.seconds = NAN, .last.heterogeneity = {.slowed = 2, .reached = 1.98}};
-    go_to_new_folder();
-    const char *text = summary_of(job, &account);
-    ck_assert_ptr_nonnull(strstr(text, "\"reached_target\": false,\n  \"target_time\": null,"));
-    ck_assert_ptr_nonnull(strstr(text, "\"slowed_workers\": 2,\n  \"level_reached\": 1.98,"));
-    account.reached_target = true;
-    account.target.seconds = 1.5;
-    account.target.updates = 136;
-    text = summary_of(job, &account);
-    ck_assert_ptr_nonnull(strstr(text, "\"reached_target\": true,\n  \"target_time\": 1.5,"));
-    ck_assert_ptr_nonnull(strstr(text, "\"target_updates\": 136,"));
-}
-END_TEST
-
 /* ---- status ---- */
 
 /* Opens the status file of a job of this name in the current folder. */
@@ -398,31 +293,27 @@ static void open_status(const char *name, struct tr_status_file *s)
     if (tr_status_open(s, &record) != TR_OK) abort();
 }
 
-START_TEST(status_says_how_it_goes_and_ends)
+UNIT_CASE(status_says_how_it_goes_and_ends)
 {
     struct tr_status_file s;
-    go_to_new_folder();
     open_status("job \"7\"", &s);
     record.code = 9;
     ck_ok(tr_status_write(&s));
     ck_json(contents("status.json"));
-    ck_assert_ptr_nonnull(
-        strstr(contents("status.json"), "\"state\": \"starting\",\n  \"name\": \"job \\\"7\\\"\""));
-    ck_assert_ptr_nonnull(strstr(contents("status.json"), "\"status\": null,\n  \"error\": null"));
+    ck_contains(contents("status.json"), "\"state\": \"starting\",\n  \"name\": \"job \\\"7\\\"\"");
+    ck_contains(contents("status.json"), "\"status\": null,\n  \"error\": null");
     ck_assert(!tr_status_due(&s));
     record.state = TR_FAILED;
     record.error = "line\none";
     ck_ok(tr_status_write(&s));
     ck_json(contents("status.json"));
-    ck_assert_ptr_nonnull(strstr(contents("status.json"), "\"status\": 9,\n  \"error\": \"line\\u000aone\""));
+    ck_contains(contents("status.json"), "\"status\": 9,\n  \"error\": \"line\\u000aone\"");
     tr_status_close(&s);
 }
-END_TEST
 
-START_TEST(status_is_whole_at_any_moment)
+UNIT_CASE(status_is_whole_at_any_moment)
 {
     struct tr_status_file s;
-    go_to_new_folder();
     open_status("atomic", &s);
     ck_ok(tr_status_write(&s));
     pid_t writer = fork();
@@ -439,12 +330,10 @@ START_TEST(status_is_whole_at_any_moment)
     ck_assert_int_eq(how, 0);
     tr_status_close(&s);
 }
-END_TEST
 
-START_TEST(a_signal_leaves_a_last_word)
+UNIT_CASE(a_signal_leaves_a_last_word)
 {
     struct tr_status_file s;
-    go_to_new_folder();
     pid_t job = fork();
     if (job == 0) {
         signal(SIGTERM, SIG_DFL); /* Check has a handler */
@@ -458,32 +347,44 @@ START_TEST(a_signal_leaves_a_last_word)
     waitpid(job, &how, 0);
     ck_assert(WIFSIGNALED(how) && WTERMSIG(how) == SIGTERM);
     ck_json(contents("status.json"));
-    ck_assert_ptr_nonnull(
-        strstr(contents("status.json"), "\"status\": 143,\n  \"error\": \"ended by SIGTERM\""));
+    ck_contains(contents("status.json"), "\"status\": 143,\n  \"error\": \"ended by SIGTERM\"");
     ck_assert(!exists("status.json.end"));
 }
-END_TEST
 
 /* ---- progress ---- */
 
+/* A display that writes into `shown`. */
+static char shown[1 << 16];
+static struct tr_display display;
+
+static void open_display(enum tr_display_style style)
+{
+    memset(shown, 0, sizeof shown);
+    display = (struct tr_display){.style = style, .out = fmemopen(shown, sizeof shown - 1, "w")};
+}
+
+static char *close_display(void)
+{
+    tr_live_end();
+    fclose(display.out);
+    return shown;
+}
+
 static char *show_rows(enum tr_display_style style, int64_t rows, double seconds, bool gap)
 {
-    static char text[1 << 16];
-    memset(text, 0, sizeof text);
-    FILE *out = fmemopen(text, sizeof text - 1, "w");
     tr_stage stage = {.clocks = 1000, .metric_name = "accuracy"};
-    struct tr_display d = {.style = style, .out = out, .rows = 100};
+    open_display(style);
+    display.rows = 100;
     for (int64_t i = 1; i <= rows; i++) {
         struct tr_progress_row row = row_of(i);
         row.seconds = seconds * (double)i;
         row.evaluation.metric = 0.75;
         if (gap) row.evaluation.gap = 0.5;
-        tr_display_row(&d, &stage, &row);
+        tr_display_row(&display, &stage, &row);
     }
     tr_live_end();
-    tr_display_end(&d);
-    fclose(out);
-    return text;
+    tr_display_end(&display);
+    return close_display();
 }
 
 static int lines_of(const char *text)
@@ -493,25 +394,23 @@ static int lines_of(const char *text)
     return n;
 }
 
-START_TEST(rows_grow_sparser_but_the_last_is_shown)
+UNIT_CASE(rows_grow_sparser_but_the_last_is_shown)
 {
     const char *text = show_rows(TR_DISPLAY_LINES, 20, 0.01, true);
     ck_assert_int_eq(lines_of(text), 6); /* 1 2 4 8 16 20 */
     ck_assert_ptr_null(strchr(text, '\r'));
-    ck_assert_ptr_nonnull(
-        strstr(text, "epoch 1.00  time 0.01 s  objective 0.5  gap 5.00e-01  accuracy 0.75000  rows/s 10k"));
-    ck_assert_ptr_nonnull(strstr(text, "\nepoch 20.00 "));
+    ck_contains(text, "epoch 1.00  time 0.01 s  objective 0.5  gap 5.00e-01  accuracy 0.75000  rows/s 10k");
+    ck_contains(text, "\nepoch 20.00 ");
     ck_assert_int_eq(lines_of(show_rows(TR_DISPLAY_LINES, 20, 1.5, true)), 20);
     ck_assert_int_lt(lines_of(show_rows(TR_DISPLAY_LINES, 900, 1.5, true)), 150);
     ck_assert_int_eq(lines_of(show_rows(TR_DISPLAY_SILENT, 20, 1.5, true)), 0);
 }
-END_TEST
 
-START_TEST(a_table_is_aligned_and_has_only_what_there_is)
+UNIT_CASE(a_table_is_aligned_and_has_only_what_there_is)
 {
     char *text = show_rows(TR_DISPLAY_TABLE, 4, 2, false);
     ck_assert_int_eq(lines_of(text), 5); /* with the header */
-    ck_assert_ptr_null(strstr(text, "gap"));
+    ck_lacks(text, "gap");
     size_t width = strcspn(text, "\n");
     for (char *line = text; *line; line += width + 1) ck_assert_uint_eq(strcspn(line, "\n"), width);
     static const char *const columns[] = {"60", "70", "80", "200"};
@@ -521,126 +420,106 @@ START_TEST(a_table_is_aligned_and_has_only_what_there_is)
         for (char *at = text; *at; at += strcspn(at, "\r\n"), at += *at != '\0')
             ck_assert_uint_lt(strcspn(at, "\r\n"), (size_t)atoi(columns[i]));
         ck_assert(!strstr(text, "gap") == (i == 0) && !strstr(text, "   rows/s ") == (i < 2));
-        ck_assert_ptr_nonnull(strstr(text, "\repoch 3.00"));
+        ck_contains(text, "\repoch 3.00");
     }
     unsetenv("COLUMNS");
     ck_assert_str_eq(tr_duration(59.9).text, "1:00 min");
     ck_assert_str_eq(tr_duration(11105).text, "3:05:05 h");
     ck_assert_str_eq(tr_duration(NAN).text, "-");
 }
-END_TEST
 
-START_TEST(an_estimated_gap_says_so)
+UNIT_CASE(an_estimated_gap_says_so)
 {
-    char text[1024] = "";
-    FILE *out = fmemopen(text, sizeof text - 1, "w");
     tr_stage stage = {.clocks = 2};
-    struct tr_display d = {.style = TR_DISPLAY_LINES, .out = out};
+    open_display(TR_DISPLAY_LINES);
     for (int64_t i = 1; i <= 2; i++) {
         struct tr_progress_row row = row_of(i);
         row.evaluation.gap = 0.5;
         row.exact = i == 2; /* the last evaluation is exact even under ASP */
-        tr_display_row(&d, &stage, &row);
+        tr_display_row(&display, &stage, &row);
     }
-    fclose(out);
-    ck_assert_ptr_nonnull(strstr(text, "epoch 1.00  time 0.01 s  objective 0.5  gap ~5.00e-01 "));
-    ck_assert_ptr_nonnull(strstr(text, "\nepoch 2.00  time 0.02 s  objective 0.5  gap 5.00e-01 "));
+    close_display();
+    ck_contains(shown, "epoch 1.00  time 0.01 s  objective 0.5  gap ~5.00e-01 ");
+    ck_contains(shown, "\nepoch 2.00  time 0.02 s  objective 0.5  gap 5.00e-01 ");
 }
-END_TEST
 
 /* A gap that is halved in every row, of 10 ms: from 2^-8 to 2^-12 there are four. */
-START_TEST(the_time_left_follows_from_how_the_gap_falls)
+UNIT_CASE(the_time_left_follows_from_how_the_gap_falls)
 {
-    char text[1024] = "";
-    FILE *out = fmemopen(text, sizeof text - 1, "w");
     tr_stage stage = {.name = "train", .clocks = 1000, .gap_goal = ldexp(1, -12)};
-    struct tr_display d = {.style = TR_DISPLAY_LINES, .out = out};
+    open_display(TR_DISPLAY_LINES);
     for (int64_t i = 1; i <= 8; i++) {
         struct tr_progress_row row = row_of(i);
         row.evaluation.gap = ldexp(1, (int)-i);
-        tr_display_row(&d, &stage, &row);
+        tr_display_row(&display, &stage, &row);
     }
-    fclose(out);
-    ck_assert_ptr_nonnull(strstr(text, "left <9.99 s\n"));
-    ck_assert_ptr_nonnull(strstr(text, "left ~0.04 s\n"));
+    close_display();
+    ck_contains(shown, "left <9.99 s\n");
+    ck_contains(shown, "left ~0.04 s\n");
 }
-END_TEST
 
-START_TEST(a_row_that_repeats_the_last_one_is_not_shown)
+UNIT_CASE(a_row_that_repeats_the_last_one_is_not_shown)
 {
-    char text[1024] = "";
-    FILE *out = fmemopen(text, sizeof text - 1, "w");
     tr_stage train = {.name = "train", .clocks = 2}, after = {.name = "after", .clocks = 1};
-    struct tr_display d = {.style = TR_DISPLAY_LINES, .out = out};
+    open_display(TR_DISPLAY_LINES);
     struct tr_progress_row row = row_of(2);
-    tr_display_row(&d, &train, &row);
+    tr_display_row(&display, &train, &row);
     row.clock = 1;
-    tr_display_row(&d, &after, &row);
+    tr_display_row(&display, &after, &row);
     row.evaluation.objective *= 0.99;
-    tr_display_row(&d, &after, &row);
-    fclose(out);
-    ck_assert_int_eq(lines_of(text), 2);
+    tr_display_row(&display, &after, &row);
+    close_display();
+    ck_assert_int_eq(lines_of(shown), 2);
 }
-END_TEST
 
-START_TEST(what_is_no_number_is_a_dash)
+UNIT_CASE(what_is_no_number_is_a_dash)
 {
-    char text[1024] = "";
-    FILE *out = fmemopen(text, sizeof text - 1, "w");
     tr_stage stage = {.clocks = 2};
-    struct tr_display d = {.style = TR_DISPLAY_LINES, .out = out};
+    open_display(TR_DISPLAY_LINES);
     struct tr_progress_row row = row_of(1);
     row.evaluation.objective = -(double)NAN;
-    tr_display_row(&d, &stage, &row);
-    fclose(out);
-    ck_assert_ptr_nonnull(strstr(text, "objective -  epochs/s"));
+    tr_display_row(&display, &stage, &row);
+    close_display();
+    ck_contains(shown, "objective -  epochs/s");
 }
-END_TEST
 
 static char *show_loading(enum tr_display_style style, double seconds)
 {
-    static char text[1 << 14];
-    memset(text, 0, sizeof text);
-    FILE *out = fmemopen(text, sizeof text - 1, "w");
-    struct tr_display d = {.style = style, .out = out};
+    open_display(style);
     struct tr_loading l = {.what = "training data", .total = 1e9};
     for (int step = 1; step <= 1000; step++) {
         l.done = 1e6 * step;
         l.seconds = seconds * step / 1000;
-        tr_display_loading(&d, &l);
+        tr_display_loading(&display, &l);
     }
-    tr_live_end();
-    fclose(out);
-    return text;
+    return close_display();
 }
 
-START_TEST(loading_shows_when_it_takes_time)
+UNIT_CASE(loading_shows_when_it_takes_time)
 {
     ck_assert_str_eq(show_loading(TR_DISPLAY_TABLE, 0.9), "");
     ck_assert_str_eq(show_loading(TR_DISPLAY_LINES, 100), "");
     ck_assert_str_eq(show_loading(TR_DISPLAY_SILENT, 100), "");
     const char *bar = show_loading(TR_DISPLAY_TABLE, 4); /* which is written over, and gone in the end */
     ck_assert_int_eq(lines_of(bar), 0);
-    ck_assert_ptr_nonnull(strstr(bar, "\rtraining data  [####"));
-    ck_assert_ptr_nonnull(strstr(bar, " %  250 MB/s, "));
+    ck_contains(bar, "\rtraining data  [####");
+    ck_contains(bar, " %  250 MB/s, ");
     for (const char *at = strchr(bar, '\r'); at; at = strchr(at + 1, '\r'))
         ck_assert_uint_lt(strcspn(at + 1, "\r"), 80);
     ck_assert_str_eq(tr_bytes(640).text, "640 B");
     ck_assert_str_eq(tr_bytes(999.7e3).text, "1 MB");
     ck_assert_str_eq(tr_bytes(25.3e9).text, "25.3 GB");
 }
-END_TEST
 
 /* A pipe is no terminal, unless it leads to an mpirun that has one, which tests/cli/test_explain.sh tries. */
 /* ---- going on ---- */
 
-START_TEST(a_run_that_goes_on_keeps_its_folder)
+UNIT_CASE(a_run_that_goes_on_keeps_its_folder)
 {
     char *moved;
     int lock, other;
-    go_to_new_folder();
     ck_ok(tr_output_take("run", &moved, &lock));
-    put("run/job.yaml", "seed: 1\n");
+    unit_write_text("run/job.yaml", "seed: 1\n");
     ck_fails(tr_output_take("run", NULL, &other), TR_ERR_NO_OUTPUT, "another run is writing there now");
     tr_output_release("run", lock);
     ck_ok(tr_output_take("run/", NULL, &lock));
@@ -657,13 +536,11 @@ START_TEST(a_run_that_goes_on_keeps_its_folder)
     tr_output_release("kept", lock);
     free(moved);
 }
-END_TEST
 
-START_TEST(metrics_are_cut_back_and_go_on)
+UNIT_CASE(metrics_are_cut_back_and_go_on)
 {
     struct tr_metrics m;
     bool lacking;
-    go_to_new_folder();
     ck_ok(tr_metrics_open(".", true, &m)); /* nothing is there */
     int64_t length[4] = {tr_metrics_length(&m)};
     ck_assert_int_gt(length[0], 0);
@@ -680,9 +557,9 @@ START_TEST(metrics_are_cut_back_and_go_on)
     struct tr_progress_row row = row_of(9);
     ck_ok(tr_metrics_add(&m, &row));
     ck_assert_int_eq(tr_metrics_length(&m), length[3]);
-    ck_assert_ptr_nonnull(strstr(contents("metrics.csv"), "\n0.020000,2,"));
-    ck_assert_ptr_nonnull(strstr(contents("metrics.csv"), "\n0.090000,9,"));
-    ck_assert_ptr_null(strstr(contents("metrics.csv"), "\n0.030000,3,"));
+    ck_contains(contents("metrics.csv"), "\n0.020000,2,");
+    ck_contains(contents("metrics.csv"), "\n0.090000,9,");
+    ck_lacks(contents("metrics.csv"), "\n0.030000,3,");
     ck_assert_int_eq(truncate("metrics.csv", length[1] + 5), 0); /* in the middle of a line */
     ck_ok(tr_metrics_cut(&m, length[2], &lacking));
     ck_assert(lacking && tr_metrics_length(&m) == length[1]);
@@ -691,12 +568,10 @@ START_TEST(metrics_are_cut_back_and_go_on)
     ck_assert(lacking && tr_metrics_length(&m) == length[0]); /* the header is there again */
     tr_metrics_close(&m);
 }
-END_TEST
 
-START_TEST(an_earlier_status_is_read)
+UNIT_CASE(an_earlier_status_is_read)
 {
     struct tr_status_file s;
-    go_to_new_folder();
     struct tr_status_seen seen = tr_status_look(".");
     ck_assert(!seen.any && !seen.done && seen.continued == 0 && isnan(seen.objective));
     open_status("a \"state\": \"done\",", &s);
@@ -704,8 +579,8 @@ START_TEST(an_earlier_status_is_read)
     record.code = TR_ERR_STOPPED;
     record.account.restarts = 3;
     ck_ok(tr_status_write(&s));
-    ck_assert_ptr_nonnull(strstr(contents("status.json"), "\"state\": \"stopped\","));
-    ck_assert_ptr_nonnull(strstr(contents("status.json"), "\"status\": 75,\n  \"error\": null,"));
+    ck_contains(contents("status.json"), "\"state\": \"stopped\",");
+    ck_contains(contents("status.json"), "\"status\": 75,\n  \"error\": null,");
     seen = tr_status_look(".");
     ck_assert(seen.any && !seen.done && seen.continued == 3 && isnan(seen.objective));
     record.state = TR_DONE;
@@ -714,13 +589,12 @@ START_TEST(an_earlier_status_is_read)
     seen = tr_status_look(".");
     ck_assert(seen.any && seen.done && seen.objective == 0.25);
     tr_status_close(&s);
-    put("status.json", "{");
+    unit_write_text("status.json", "{");
     seen = tr_status_look(".");
     ck_assert(!seen.any && !seen.done);
 }
-END_TEST
 
-START_TEST(a_pipe_is_no_terminal)
+UNIT_CASE(a_pipe_is_no_terminal)
 {
     FILE *pipe = popen("cat >/dev/null", "w");
     ck_assert(!tr_terminal_shows(pipe));
@@ -729,16 +603,3 @@ START_TEST(a_pipe_is_no_terminal)
     ck_assert_int_eq(tr_display_choose(TR_PROGRESS_NO, pipe), TR_DISPLAY_SILENT);
     pclose(pipe);
 }
-END_TEST
-
-UNIT_MAIN("monitor", a_folder_is_made_with_its_parents, a_run_that_is_alive_is_not_disturbed,
-          the_lock_of_a_dead_run_is_ignored, of_many_that_begin_at_once_one_wins,
-          an_earlier_run_is_renamed_and_never_overwritten, a_folder_of_something_else_is_left_alone,
-          a_full_disk_leaves_the_old_file, metrics_have_a_header_and_a_line_each,
-          metrics_end_with_a_whole_line_when_the_disk_is_full, any_text_is_json, any_number_is_json,
-          a_summary_holds_the_job, a_summary_tells_of_the_target, what_is_no_number_is_a_dash,
-          the_time_left_follows_from_how_the_gap_falls, a_row_that_repeats_the_last_one_is_not_shown,
-          status_says_how_it_goes_and_ends, status_is_whole_at_any_moment, a_signal_leaves_a_last_word,
-          rows_grow_sparser_but_the_last_is_shown, a_table_is_aligned_and_has_only_what_there_is,
-          an_estimated_gap_says_so, loading_shows_when_it_takes_time, a_run_that_goes_on_keeps_its_folder,
-          metrics_are_cut_back_and_go_on, an_earlier_status_is_read, a_pipe_is_no_terminal)

@@ -1,12 +1,11 @@
-#define _GNU_SOURCE
-#include "data_files.h"
+#include "unit.h"
 
 #include "data/names.h"
 #include "data/reader.h"
 
 /* ---- distinct ids ---- */
 
-START_TEST(numbers_keep_the_places_where_they_were_first_met)
+UNIT_CASE(numbers_keep_the_places_where_they_were_first_met)
 {
     enum { N = 30000 };
     static uint64_t number[N];
@@ -32,9 +31,8 @@ START_TEST(numbers_keep_the_places_where_they_were_first_met)
     free(order);
     tr_ids_free(&ids);
 }
-END_TEST
 
-START_TEST(texts_are_told_apart_by_all_their_bytes)
+UNIT_CASE(texts_are_told_apart_by_all_their_bytes)
 {
     enum { N = 5000 };
     struct tr_ids ids = {.are_text = true};
@@ -63,10 +61,9 @@ START_TEST(texts_are_told_apart_by_all_their_bytes)
     free(order);
     tr_ids_free(&ids);
 }
-END_TEST
 
 /* Some are there twice, some are the beginnings of others, and all have much in common. */
-START_TEST(lists_that_are_not_searched_are_sorted_too)
+UNIT_CASE(lists_that_are_not_searched_are_sorted_too)
 {
     enum { N = 4000 };
     struct tr_ids texts = {.are_text = true}, numbers = {.are_text = false};
@@ -94,11 +91,10 @@ START_TEST(lists_that_are_not_searched_are_sorted_too)
     tr_ids_free(&texts);
     tr_ids_free(&numbers);
 }
-END_TEST
 
 /* ---- names in memory ---- */
 
-START_TEST(names_are_found_by_what_they_are)
+UNIT_CASE(names_are_found_by_what_they_are)
 {
     static const uint64_t number[] = {3, 5, 18446744073709551615u};
     struct tr_name_list numbers = {.n = 3, .number = number};
@@ -122,40 +118,3 @@ START_TEST(names_are_found_by_what_they_are)
     ck_assert_str_eq(text, "abc18446744073709551615");
     free(text);
 }
-END_TEST
-
-/* ---- documents one by one ---- */
-
-static int append(void *state, const tr_records *records)
-{
-    char *shown = state;
-    size_t n = strlen(shown);
-    const tr_batch *d = &records->rows;
-    for (size_t row = 0; row < d->n; row++) {
-        n += (size_t)snprintf(shown + n, 512 - n, "%llu:", (unsigned long long)records->first + row);
-        for (uint64_t i = d->begin[row]; i < d->begin[row + 1]; i++)
-            n += (size_t)snprintf(shown + n, 512 - n, " %u*%g", d->column[i], (double)d->value[i]);
-        n += (size_t)snprintf(shown + n, 512 - n, ";");
-    }
-    return TR_OK;
-}
-
-START_TEST(documents_are_handed_out_whole)
-{
-    static const char a[] = "3\n9\n4\n3 9 1\n1 5 2\n3 2 7\n1 5 1\n", b[] = "1\n9\n1\n1 1 1\n";
-    char shown[512] = "";
-    write_file("bag-a", a, sizeof a - 1);
-    write_file("bag-b", b, sizeof b - 1);
-    char *files = path_of("bag-*");
-    tr_read_options options = {.format = TR_FORMAT_AUTO};
-    ck_ok(tr_read_rows(&files, 1, &options, append, shown));
-    ck_assert_str_eq(shown, "0: 4*3;1:;2: 1*7 8*1;3: 0*1;");
-    write_file("bag-b", "1\n9\n3\n1 1 1\n", 12);
-    ck_fails(tr_read_rows(&files, 1, &options, append, shown), TR_ERR_DATA, "bag-b: 1 records, expected 3");
-    free(files);
-}
-END_TEST
-
-UNIT_MAIN("names", numbers_keep_the_places_where_they_were_first_met, texts_are_told_apart_by_all_their_bytes,
-          lists_that_are_not_searched_are_sorted_too, names_are_found_by_what_they_are,
-          documents_are_handed_out_whole)

@@ -1,8 +1,5 @@
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "model/loss.h"
 #include "model/linear/newton/newton.h"
 
@@ -76,7 +73,7 @@ static const struct {
              {&tr_loss_huber, 1, false},    {&tr_loss_poisson, 1, false}, {&tr_loss_logistic, 3, true},
              {&tr_loss_l2svm, 3, false},    {&tr_loss_svm, 1, false},     {&tr_loss_svm, 3, false},
              {&tr_loss_quantile, 1, false}};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+enum { KINDS = COUNT(kinds) };
 
 static double at(struct tr_newton *t, const double *w, double *gradient)
 {
@@ -118,7 +115,7 @@ static void agree_with_differences(void)
     tr_newton_close(&t);
 }
 
-START_TEST(gradient_and_products_agree_with_differences)
+UNIT_CASE(gradient_and_products_agree_with_differences)
 {
     for (int kind = 0; kind < KINDS && !kinds[kind].model->corner; kind++)
         for (int is_dense = 0; is_dense < 2; is_dense++) {
@@ -126,7 +123,6 @@ START_TEST(gradient_and_products_agree_with_differences)
             agree_with_differences();
         }
 }
-END_TEST
 
 static double optimum(enum tr_preconditioner preconditioner, bool bias_l2, double *w)
 {
@@ -141,7 +137,7 @@ static double optimum(enum tr_preconditioner preconditioner, bool bias_l2, doubl
     return state.objective;
 }
 
-START_TEST(both_preconditioners_reach_the_same_optimum)
+UNIT_CASE(both_preconditioners_reach_the_same_optimum)
 {
     double one[MOST], other[MOST];
     for (int kind = 0; kind < KINDS; kind++)
@@ -157,9 +153,8 @@ START_TEST(both_preconditioners_reach_the_same_optimum)
                 ck_assert_double_eq_tol(one[j], other[j], (hinge ? 1e-2 : 1e-4) * (1 + fabs(one[j])));
         }
 }
-END_TEST
 
-START_TEST(least_squares_take_one_step)
+UNIT_CASE(least_squares_take_one_step)
 {
     struct tr_newton_state state;
     make(&tr_loss_linear, 1, false, true, true);
@@ -168,11 +163,10 @@ START_TEST(least_squares_take_one_step)
     ck_assert_double_lt(state.gap, 1e-12 * state.objective);
     tr_newton_close(&t);
 }
-END_TEST
 
 /* ---- Cholesky ---- */
 
-START_TEST(a_factor_solves_and_lost_columns_are_let_be)
+UNIT_CASE(a_factor_solves_and_lost_columns_are_let_be)
 {
     enum { N = 150 };
     static double h[N * N], copy[N * N], b[N];
@@ -197,10 +191,9 @@ START_TEST(a_factor_solves_and_lost_columns_are_let_be)
     tr_cholesky_solve(3, equal, 1, c);
     for (size_t j = 0; j < 3; j++) ck_assert(isfinite(c[j]));
 }
-END_TEST
 
 /* Few rows of many columns are added one by one, full ones in tiles: both are the sums that they should be. */
-START_TEST(outer_products_are_summed_either_way)
+UNIT_CASE(outer_products_are_summed_either_way)
 {
     make(&tr_loss_linear, 1, false, false, true);
     for (int turn = 0; turn < 2; turn++) {
@@ -223,7 +216,6 @@ START_TEST(outer_products_are_summed_either_way)
                 ck_assert_double_eq_tol(h[place[a] * columns + place[b]], expected[a * ALL + b], 1e-9);
     }
 }
-END_TEST
 
 /* ---- passes ---- */
 
@@ -251,7 +243,7 @@ int __wrap_tr_newton_add_outer(const struct tr_problem *p, size_t first, size_t 
     return __real_tr_newton_add_outer(p, first, n, c, place, columns, h);
 }
 
-START_TEST(no_more_passes_are_made_than_allowed)
+UNIT_CASE(no_more_passes_are_made_than_allowed)
 {
     static const struct tr_loss *const models[] = {&tr_loss_logistic, &tr_loss_linear, &tr_loss_l2svm,
                                                    &tr_loss_svm};
@@ -288,8 +280,3 @@ START_TEST(no_more_passes_are_made_than_allowed)
                 tr_newton_close(&t);
             }
 }
-END_TEST
-
-UNIT_MAIN("newton", no_more_passes_are_made_than_allowed, gradient_and_products_agree_with_differences,
-          both_preconditioners_reach_the_same_optimum, least_squares_take_one_step,
-          a_factor_solves_and_lost_columns_are_let_be, outer_products_are_summed_either_way)

@@ -1,17 +1,13 @@
-#define _GNU_SOURCE
-#include "data_files.h"
+#include "reading.h"
 
 #include <archive.h>
 #include <archive_entry.h>
 #include <sys/stat.h>
 
-#include "data/reader.h"
-#include "data/input.h"
-
 /* ---- packing ---- */
 
 static const enum tr_packing packings[] = {TR_GZIP, TR_BZIP2, TR_XZ, TR_ZSTD, TR_LZ4};
-enum { PACKINGS = sizeof packings / sizeof *packings };
+enum { PACKINGS = COUNT(packings) };
 
 static size_t pack(enum tr_packing packing, const char *text, size_t n, char *packed, size_t room)
 {
@@ -51,78 +47,66 @@ static size_t make_text(void)
 
 /* ---- reading ---- */
 
-static int read_share(const struct tr_files *files, size_t reader, size_t readers, struct tr_matrix *m)
+static int read_packed(size_t reader, size_t readers)
 {
-    const struct tr_reader_options options = {
-        .format = TR_FORMAT_LIBSVM, .lowest_index = 1, .deal = tr_files_chunk(files, readers)};
-    struct tr_read_report report;
-    TR_TRY(tr_read_matrix(files, reader, readers, &options, m, &report));
-    tr_ids_free(&report.labels.bits);
-    return TR_OK;
+    return read_share(reader, readers,
+                      (struct tr_reader_options){.format = TR_FORMAT_LIBSVM,
+                                                 .lowest_index = 1,
+                                                 .deal = tr_files_chunk(&files, readers)});
 }
 
 /* All rows, once each, over all readers: a value is the number of its row. */
 static void check_rows(const char *name, size_t readers, size_t times)
 {
     static unsigned char seen[ROWS];
-    struct tr_files files = open_files(name);
+    open_files(name);
     memset(seen, 0, sizeof seen);
     for (size_t reader = 0; reader < readers; reader++) {
-        struct tr_matrix m;
-        ck_ok(read_share(&files, reader, readers, &m));
-        for (size_t i = 0; i < m.rows; i++) seen[(size_t)m.value[m.begin[i]]]++;
-        tr_matrix_free(&m);
+        ck_ok(read_packed(reader, readers));
+        for (size_t i = 0; i < matrix.rows; i++) seen[(size_t)matrix.value[matrix.begin[i]]]++;
     }
     for (size_t i = 0; i < ROWS; i++) ck_assert_uint_eq(seen[i], times);
-    tr_files_close(&files);
 }
 
-START_TEST(packed_files_are_read_by_any_number_of_readers)
+UNIT_CASE(packed_files_are_read_by_any_number_of_readers)
 {
     size_t n = make_text();
     for (size_t i = 0; i < PACKINGS; i++) {
-        write_file("packed", packed, pack(packings[i], text, n, packed, sizeof packed));
-        struct tr_files files = open_files("packed");
+        unit_write("packed", packed, pack(packings[i], text, n, packed, sizeof packed));
+        open_files("packed");
         ck_assert(files.file[0].packing == packings[i]);
-        tr_files_close(&files);
         check_rows("packed", 1, 1);
         check_rows("packed", 3, 1);
     }
 }
-END_TEST
 
 /* As tools that work on several parts of a file at a time write them, and as cat makes them. */
-START_TEST(parts_laid_end_to_end_are_one_text)
+UNIT_CASE(parts_laid_end_to_end_are_one_text)
 {
     size_t n = make_text();
     for (size_t i = 0; i < PACKINGS; i++) {
         size_t used = pack(packings[i], text, n, packed, ROOM);
         used += pack(packings[i], text, n, packed + used, ROOM);
-        write_file("packed", packed, used);
+        unit_write("packed", packed, used);
         check_rows("packed", 2, 2);
     }
 }
-END_TEST
 
 static int read_name(const char *name)
 {
-    struct tr_files files = open_files(name);
-    struct tr_matrix m;
-    int status = read_share(&files, 0, 1, &m);
-    if (status == TR_OK) tr_matrix_free(&m);
-    tr_files_close(&files);
-    return status;
+    open_files(name);
+    return read_packed(0, 1);
 }
 
-START_TEST(what_is_cut_off_or_damaged_is_refused)
+UNIT_CASE(what_is_cut_off_or_damaged_is_refused)
 {
     size_t n = make_text();
     for (size_t i = 0; i < PACKINGS; i++) {
         const char *word = tr_packing_word(packings[i]);
         size_t used = pack(packings[i], text, n, packed, sizeof packed);
         const size_t lengths[] = {used - 1, used - 3, used - 10, used / 2, 64, 11, 10, 7, 4, 3};
-        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
-            write_file("packed", packed, lengths[k]);
+        for (size_t k = 0; k < COUNT(lengths); k++) {
+            unit_write("packed", packed, lengths[k]);
             ck_fails(read_name("packed"), TR_ERR_DATA, "packed: ");
             ck_assert_msg(strstr(tr_error_text(), word), "%s: %s", word, tr_error_text());
             ck_assert_msg(strstr(tr_error_text(), "truncated"), "%s: %zu of %zu: %s", word, lengths[k], used,
@@ -130,25 +114,23 @@ START_TEST(what_is_cut_off_or_damaged_is_refused)
             ck_assert(!strchr(tr_error_text(), '\n'));
         }
         memset(packed + used / 2, 0x55, 100);
-        write_file("packed", packed, used);
+        unit_write("packed", packed, used);
         ck_fails(read_name("packed"), TR_ERR_DATA,
                  "packed"); /* of gzip, odd text may come out before that is noticed */
     }
 }
-END_TEST
 
-START_TEST(a_bad_line_is_named_as_in_plain_text)
+UNIT_CASE(a_bad_line_is_named_as_in_plain_text)
 {
     size_t n = make_text();
     n += (size_t)sprintf(text + n, "1 x:1\n");
     for (size_t i = 0; i < PACKINGS; i++) {
-        write_file("packed", packed, pack(packings[i], text, n, packed, sizeof packed));
+        unit_write("packed", packed, pack(packings[i], text, n, packed, sizeof packed));
         ck_fails(read_name("packed"), TR_ERR_DATA, "packed:30001: 'x:1'");
     }
 }
-END_TEST
 
-START_TEST(nothing_may_be_packed)
+UNIT_CASE(nothing_may_be_packed)
 {
     static const struct {
         size_t n;
@@ -162,38 +144,25 @@ START_TEST(nothing_may_be_packed)
                {13, "\x28\xb5\x2f\xfd\x24\0\x01\0\0\x99\xe9\xd8\x51"},
                {15, "\x04\x22\x4d\x18\x64\x40\xa7\0\0\0\0\x05\x5d\xcc\x02"}};
     for (size_t i = 0; i < PACKINGS; i++) {
-        write_file("empty", all[i].bytes, all[i].n);
-        struct tr_files files = open_files("empty");
+        unit_write("empty", all[i].bytes, all[i].n);
+        open_files("empty");
         ck_assert(files.file[0].packing == packings[i]);
-        tr_files_close(&files);
         ck_ok(read_name("empty"));
     }
 }
-END_TEST
 
 /* ---- folders ---- */
 
-START_TEST(a_folder_means_its_files)
+UNIT_CASE(a_folder_means_its_files)
 {
-    struct tr_files files;
-    char *path = path_of("some");
-    ck_assert_int_eq(mkdir(path, 0777), 0);
-    ck_fails(tr_files_open(&path, 1, &files), TR_ERR_NO_INPUT, "some: a folder without files");
-    write_file("some/part-2", "1 1:1\n", 6);
-    write_file("some/part-10", "1 1:1\n", 6);
-    write_file("some/.hidden", "1 1:1\n", 6);
-    char *inner = path_of("some/inner");
-    ck_assert_int_eq(mkdir(inner, 0777), 0);
-    write_file("some/inner/part-3", "1 1:1\n", 6);
-    ck_ok(tr_files_open(&path, 1, &files));
+    ck_assert_int_eq(mkdir(unit_path("some"), 0777), 0);
+    ck_fails(try_files("some"), TR_ERR_NO_INPUT, "some: a folder without files");
+    unit_write("some/part-2", "1 1:1\n", 6);
+    unit_write("some/part-10", "1 1:1\n", 6);
+    unit_write("some/.hidden", "1 1:1\n", 6);
+    ck_assert_int_eq(mkdir(unit_path("some/inner"), 0777), 0);
+    unit_write("some/inner/part-3", "1 1:1\n", 6);
+    ck_ok(try_files("some"));
     ck_assert_uint_eq(files.n, 2);
     ck_assert(strstr(files.file[0].path, "some/part-10") && strstr(files.file[1].path, "some/part-2"));
-    tr_files_close(&files);
-    free(inner);
-    free(path);
 }
-END_TEST
-
-UNIT_MAIN("packed", packed_files_are_read_by_any_number_of_readers, parts_laid_end_to_end_are_one_text,
-          what_is_cut_off_or_damaged_is_refused, a_bad_line_is_named_as_in_plain_text, nothing_may_be_packed,
-          a_folder_means_its_files)

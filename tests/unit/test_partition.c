@@ -1,8 +1,5 @@
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "table/table.h"
 
 enum { KINDS = 5, POINTS = 128 };
@@ -33,7 +30,7 @@ static int make(enum tr_partition_kind kind, uint64_t units, uint64_t block, uin
     return tr_partition_make(&wish, units, servers, p);
 }
 
-START_TEST(every_unit_has_a_place_of_its_own)
+UNIT_CASE(every_unit_has_a_place_of_its_own)
 {
     static const uint64_t units[] = {1, 2, 3, 7, 64, 1000, 4097, 100000};
     static const uint32_t servers[] = {1, 2, 3, 7, 16};
@@ -76,10 +73,9 @@ START_TEST(every_unit_has_a_place_of_its_own)
                 tr_partition_free(&p);
             }
 }
-END_TEST
 
 /* A hot range is spread evenly by both hashes, and stays in one place by range. */
-START_TEST(hashes_balance_a_hot_range)
+UNIT_CASE(hashes_balance_a_hot_range)
 {
     enum { UNITS = 1 << 20, HOT = UNITS / 8, SERVERS = 4 };
     for (int k = 0; k < 3; k++) {
@@ -92,18 +88,16 @@ START_TEST(hashes_balance_a_hot_range)
         if (k == 0) ck_assert_int_eq(count[0], HOT);
     }
 }
-END_TEST
 
-START_TEST(too_much_for_the_servers_is_refused)
+UNIT_CASE(too_much_for_the_servers_is_refused)
 {
     struct tr_partition p;
     ck_fails(make(TR_PARTITION_HASH, UINT64_C(1) << 33, 0, 2, &p), TR_ERR_CONFIG, "more than 2 servers");
     ck_ok(make(TR_PARTITION_HASH, UINT64_C(1) << 33, 0, 3, &p));
 }
-END_TEST
 
 /* The inverse far beyond what can be tried unit by unit. */
-START_TEST(any_place_knows_its_unit)
+UNIT_CASE(any_place_knows_its_unit)
 {
     static const uint64_t units[] = {UINT64_C(1) << 33, (UINT64_C(1) << 33) - 12345, 999999937};
     struct tr_rng rng;
@@ -132,11 +126,10 @@ START_TEST(any_place_knows_its_unit)
             tr_partition_free(&p);
         }
 }
-END_TEST
 
 /* The share of a server is a sum of `points` arcs, nearly exponential ones: it varies by 1/√points relatively.
  * Four times that is beyond what 16 servers ever show, and leaves room for what the number of blocks adds. */
-START_TEST(a_ring_is_balanced)
+UNIT_CASE(a_ring_is_balanced)
 {
     static const uint32_t points[] = {16, 128, 2048};
     enum { UNITS = 1 << 22, SERVERS = 16 };
@@ -159,10 +152,9 @@ START_TEST(a_ring_is_balanced)
     ck_assert_double_lt(spread[1], spread[0]);
     ck_assert_double_lt(spread[2], spread[1]);
 }
-END_TEST
 
 /* What a server more changes: units go to it, in proportion, and nowhere else. */
-START_TEST(a_ring_moves_little)
+UNIT_CASE(a_ring_moves_little)
 {
     enum { UNITS = 1 << 20 };
     for (uint32_t servers = 1; servers <= 12; servers++) {
@@ -186,15 +178,13 @@ START_TEST(a_ring_moves_little)
         tr_partition_free(&q);
     }
 }
-END_TEST
 
 static uint32_t by_halves(void *who, uint64_t block, uint64_t blocks, uint32_t servers)
 {
-    (void)who;
     return block < blocks / 2 ? servers - 1 : 0;
 }
 
-START_TEST(a_user_places_blocks)
+UNIT_CASE(a_user_places_blocks)
 {
     struct tr_partition_options wish = {
         .kind = TR_PARTITION_OWN, .block = 10, .place = by_halves, .table = "w"};
@@ -216,23 +206,18 @@ START_TEST(a_user_places_blocks)
     ck_assert_uint_eq(asked, p.blocks);
     tr_partition_free(&p);
 }
-END_TEST
 
 static uint32_t beyond(void *who, uint64_t block, uint64_t blocks, uint32_t servers)
 {
-    (void)who;
     return block == blocks - 2 ? servers : 0;
 }
 
 static uint32_t all_on_one(void *who, uint64_t block, uint64_t blocks, uint32_t servers)
 {
-    (void)who;
-    (void)block;
-    (void)blocks;
     return servers - 1;
 }
 
-START_TEST(what_cannot_be_placed_is_refused)
+UNIT_CASE(what_cannot_be_placed_is_refused)
 {
     struct tr_partition p;
     struct tr_partition_options wish = {
@@ -246,10 +231,9 @@ START_TEST(what_cannot_be_placed_is_refused)
     ck_ok(tr_partition_make(&wish, UINT64_C(1) << 31, 3, &p));
     tr_partition_free(&p);
 }
-END_TEST
 
 /* Ranks compare fingerprints: every change of the place of a unit changes them. */
-START_TEST(prints_tell_partitions_apart)
+UNIT_CASE(prints_tell_partitions_apart)
 {
     struct tr_partition p;
     uint64_t print[KINDS + 4];
@@ -275,7 +259,6 @@ START_TEST(prints_tell_partitions_apart)
     for (int i = 0; i < n; i++)
         for (int k = 0; k < i; k++) ck_assert_uint_ne(print[i], print[k]);
 }
-END_TEST
 
 static void make_unbounded(enum tr_partition_kind kind, uint64_t units, uint64_t block, uint32_t servers,
                            struct tr_partition *p)
@@ -286,7 +269,7 @@ static void make_unbounded(enum tr_partition_kind kind, uint64_t units, uint64_t
 }
 
 /* Up to 2^63 keys, in blocks that stay together, evenly however the keys follow each other. */
-START_TEST(unbounded_partitions_spread_keys)
+UNIT_CASE(unbounded_partitions_spread_keys)
 {
     enum { SERVERS = 5, KEYS = 50000 };
     static const uint64_t strides[] = {1, 64, 1000, UINT64_C(1) << 40};
@@ -311,9 +294,8 @@ START_TEST(unbounded_partitions_spread_keys)
             tr_partition_free(&p);
         }
 }
-END_TEST
 
-START_TEST(unbounded_partitions_count_and_refuse)
+UNIT_CASE(unbounded_partitions_count_and_refuse)
 {
     struct tr_partition p, q;
     for (int k = 0; k < KINDS; k++) {
@@ -341,7 +323,6 @@ START_TEST(unbounded_partitions_count_and_refuse)
     wish = (struct tr_partition_options){.kind = TR_PARTITION_HASH, .table = "w"};
     ck_fails(tr_partition_make(&wish, UINT64_C(1) << 63, 3, &p), TR_ERR_CONFIG, "table.storage=hash");
 }
-END_TEST
 
 static int plan(const struct tr_partition *p, uint64_t table_keys, uint32_t pieces, const tr_key *keys,
                 size_t n, struct tr_plan *plan)
@@ -351,7 +332,7 @@ static int plan(const struct tr_partition *p, uint64_t table_keys, uint32_t piec
 }
 
 /* Every key is in the segment of its server, by its number, however large. */
-START_TEST(key_sets_of_unbounded_partitions_list_keys)
+UNIT_CASE(key_sets_of_unbounded_partitions_list_keys)
 {
     enum { KEYS = 5000 };
     static tr_key keys[KEYS];
@@ -377,10 +358,9 @@ START_TEST(key_sets_of_unbounded_partitions_list_keys)
     ck_fails(plan(&p, UINT64_C(1) << 63, 1, keys, KEYS, &set), TR_ERR_INTERNAL, "lie below");
     tr_partition_free(&p);
 }
-END_TEST
 
 /* In listed order a segment has its units in the order of the list, which may repeat keys; skipped servers have none. */
-START_TEST(listed_keys_keep_their_order)
+UNIT_CASE(listed_keys_keep_their_order)
 {
     enum { KEYS = 500, SERVERS = 4 };
     for (uint32_t pieces = 1; pieces <= 3; pieces += 2) {
@@ -408,10 +388,9 @@ START_TEST(listed_keys_keep_their_order)
         tr_partition_free(&p);
     }
 }
-END_TEST
 
 /* Every unit of every key is in the segment of its server, positions ascend, and runs say the same. */
-START_TEST(key_sets_are_split_by_server)
+UNIT_CASE(key_sets_are_split_by_server)
 {
     enum { KEYS = 5000 };
     for (int trial = 0; trial < 12 * KINDS; trial++) {
@@ -454,9 +433,8 @@ START_TEST(key_sets_are_split_by_server)
         tr_partition_free(&p);
     }
 }
-END_TEST
 
-START_TEST(keys_must_ascend_and_exist)
+UNIT_CASE(keys_must_ascend_and_exist)
 {
     struct tr_partition p;
     struct tr_plan set;
@@ -466,11 +444,3 @@ START_TEST(keys_must_ascend_and_exist)
     ck_ok(plan(&p, 10, 1, NULL, 0, &set));
     tr_plan_free(&set);
 }
-END_TEST
-
-UNIT_MAIN("partition", every_unit_has_a_place_of_its_own, hashes_balance_a_hot_range,
-          too_much_for_the_servers_is_refused, any_place_knows_its_unit, a_ring_is_balanced,
-          a_ring_moves_little, a_user_places_blocks, what_cannot_be_placed_is_refused,
-          prints_tell_partitions_apart, unbounded_partitions_spread_keys,
-          unbounded_partitions_count_and_refuse, key_sets_are_split_by_server, listed_keys_keep_their_order,
-          key_sets_of_unbounded_partitions_list_keys, keys_must_ascend_and_exist)

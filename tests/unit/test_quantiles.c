@@ -1,9 +1,5 @@
 #include "unit.h"
 
-#include <math.h>
-#include <stdlib.h>
-
-#include "base/base.h"
 #include "data/matrix.h"
 
 enum { SHARES = 257 };
@@ -58,7 +54,7 @@ static void check_quantiles(size_t n, int kind, double most)
     free(x);
 }
 
-START_TEST(few_numbers_are_exact)
+UNIT_CASE(few_numbers_are_exact)
 {
     for (int kind = 0; kind < 4; kind++) {
         check_quantiles(1, kind, 0);
@@ -66,13 +62,9 @@ START_TEST(few_numbers_are_exact)
         check_quantiles(65535, kind, 0);
     }
 }
-END_TEST
 
 /* The bound of quantiles.h: six buffers are in use. */
-START_TEST(many_numbers_are_within_the_bound)
+UNIT_CASE(many_numbers_are_within_the_bound)
 {
     for (int kind = 0; kind < 4; kind++) check_quantiles(2000000, kind, 6 / 65536.0);
 }
-END_TEST
-
-UNIT_MAIN("quantiles", few_numbers_are_exact, many_numbers_are_within_the_bound)

@@ -1,9 +1,5 @@
 #include "unit.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/base.h"
 #include "data/matrix.h"
 
 /* Rows of random ascending columns between lowest and lowest + range - 1. */
@@ -44,7 +40,7 @@ static void check_renumbering(struct tr_matrix *csr, uint32_t lowest, uint32_t h
     free(old);
 }
 
-START_TEST(dense_columns_are_ranked)
+UNIT_CASE(dense_columns_are_ranked)
 {
     for (uint32_t range = 20; range < 5000; range += 613) {
         struct tr_matrix csr;
@@ -53,7 +49,6 @@ START_TEST(dense_columns_are_ranked)
         tr_matrix_free(&csr);
     }
 }
-END_TEST
 
 static int by_value(const void *a, const void *b)
 {
@@ -61,12 +56,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-START_TEST(keys_are_sorted_and_each_is_left_once)
+UNIT_CASE(keys_are_sorted_and_each_is_left_once)
 {
     static const size_t sizes[] = {0, 1, 2, 17, 5000};
     struct tr_rng rng;
     tr_rng_seed(&rng, 3, 0, 0);
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (size_t s = 0; s < COUNT(sizes); s++)
         for (uint64_t below = 1; below <= UINT32_MAX; below *= 100) {
             uint32_t *keys, *wanted;
             size_t n = sizes[s], distinct = 0;
@@ -87,18 +82,16 @@ START_TEST(keys_are_sorted_and_each_is_left_once)
             free(wanted);
         }
 }
-END_TEST
 
-START_TEST(many_columns_of_a_wide_space_are_ranked)
+UNIT_CASE(many_columns_of_a_wide_space_are_ranked)
 {
     struct tr_matrix csr; /* begun with the table, which then turns out to be larger than bits */
     random_rows(&csr, 100000, 7, 60000000, 4);
     check_renumbering(&csr, 7, 60000007);
     tr_matrix_free(&csr);
 }
-END_TEST
 
-START_TEST(few_columns_of_a_huge_space_take_little_memory)
+UNIT_CASE(few_columns_of_a_huge_space_take_little_memory)
 {
     struct tr_matrix csr;
     random_rows(&csr, 20000, 0, 4294967280u, 3);
@@ -107,9 +100,8 @@ START_TEST(few_columns_of_a_huge_space_take_little_memory)
     ck_assert_uint_lt(tr_peak_rss() - before, (uint64_t)256 << 20); /* one bit an index would be 512 MiB */
     tr_matrix_free(&csr);
 }
-END_TEST
 
-START_TEST(the_largest_index_has_a_place)
+UNIT_CASE(the_largest_index_has_a_place)
 {
     uint32_t column[] = {4294967294u, 0, 5, 4294967294u};
     uint64_t begin[] = {0, 1, 4};
@@ -122,9 +114,8 @@ START_TEST(the_largest_index_has_a_place)
     ck_assert_mem_eq(column, ((uint32_t[]){2, 0, 1, 2}), 16);
     free(keys);
 }
-END_TEST
 
-START_TEST(no_columns_are_no_keys)
+UNIT_CASE(no_columns_are_no_keys)
 {
     uint64_t begin[] = {0, 0, 0};
     uint32_t *keys;
@@ -134,9 +125,8 @@ START_TEST(no_columns_are_no_keys)
     ck_assert_uint_eq(n, 0);
     free(keys);
 }
-END_TEST
 
-START_TEST(columns_outside_of_the_range_are_an_error)
+UNIT_CASE(columns_outside_of_the_range_are_an_error)
 {
     uint32_t column[] = {3, 9}, *keys;
     uint64_t begin[] = {0, 2};
@@ -146,9 +136,3 @@ START_TEST(columns_outside_of_the_range_are_an_error)
     ck_fails(tr_renumber(&csr, 4, 9, &keys, &n), TR_ERR_INTERNAL, "outside of 4..9");
     ck_assert_uint_eq(column[0], 3);
 }
-END_TEST
-
-UNIT_MAIN("renumber", dense_columns_are_ranked, many_columns_of_a_wide_space_are_ranked,
-          few_columns_of_a_huge_space_take_little_memory, the_largest_index_has_a_place,
-          no_columns_are_no_keys, columns_outside_of_the_range_are_an_error,
-          keys_are_sorted_and_each_is_left_once)

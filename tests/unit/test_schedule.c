@@ -1,8 +1,5 @@
 #include "unit.h"
 
-#include <math.h>
-
-#include "base/base.h"
 #include "stage/scheduler.h"
 
 /* ---- short words for the cases ---- */
@@ -70,7 +67,7 @@ static void comes_after(struct tr_schedule *s, int task, int n, const int *befor
 
 /* ---- where ---- */
 
-START_TEST(small_tasks_are_packed_on_one_node_and_rank_0_is_the_last)
+UNIT_CASE(small_tasks_are_packed_on_one_node_and_rank_0_is_the_last)
 {
     struct tr_schedule *s = open_nodes(3, 4, WANT(3, 2, 1, 6, 4));
     expect_ranks(s, 0, 0, WANT(11, 10, 9));
@@ -84,9 +81,8 @@ START_TEST(small_tasks_are_packed_on_one_node_and_rank_0_is_the_last)
     expect_ranks(s, 2, 4, WANT(8, 9, 10, 11));
     tr_schedule_close(s);
 }
-END_TEST
 
-START_TEST(ranks_may_lie_on_nodes_in_any_order)
+UNIT_CASE(ranks_may_lie_on_nodes_in_any_order)
 {
     static const int node_of[6] = {0, 1, 0, 1, 0, 2};
     struct tr_schedule *s;
@@ -98,9 +94,8 @@ START_TEST(ranks_may_lie_on_nodes_in_any_order)
     expect_ranks(s, 0, 1, WANT(4, 2, 0));
     tr_schedule_close(s);
 }
-END_TEST
 
-START_TEST(tasks_on_the_same_files_go_to_the_same_node)
+UNIT_CASE(tasks_on_the_same_files_go_to_the_same_node)
 {
     struct tr_schedule *s = open_nodes(3, 2, WANT(2, 2, 1, 1, 1));
     s->task[3].data = s->task[4].data = 1;
@@ -113,9 +108,8 @@ START_TEST(tasks_on_the_same_files_go_to_the_same_node)
     expect_ranks(s, 2, 4, WANT(4)); /* where the data was last */
     tr_schedule_close(s);
 }
-END_TEST
 
-START_TEST(of_equal_tasks_the_one_goes_first_whose_data_are_there)
+UNIT_CASE(of_equal_tasks_the_one_goes_first_whose_data_are_there)
 {
     struct tr_schedule *s = open_nodes(1, 3, WANT(1, 1, 1, 1, 1, 1, 1));
     for (int task = 3; task < 6; task++) s->task[task].data = task - 3; /* folds of the next setting */
@@ -132,9 +126,8 @@ START_TEST(of_equal_tasks_the_one_goes_first_whose_data_are_there)
     expect_ranks(s, 3, 6, WANT(0));
     tr_schedule_close(s);
 }
-END_TEST
 
-START_TEST(a_task_may_take_all_that_are_free)
+UNIT_CASE(a_task_may_take_all_that_are_free)
 {
     struct tr_schedule *s = open_nodes(2, 4, WANT(3, 0, 0));
     expect_ranks(s, 0, 0, WANT(7, 6, 5));
@@ -144,9 +137,8 @@ START_TEST(a_task_may_take_all_that_are_free)
     expect_run(s, 1, 2, 3);
     tr_schedule_close(s);
 }
-END_TEST
 
-START_TEST(places_are_chosen_by_when_they_were_used)
+UNIT_CASE(places_are_chosen_by_when_they_were_used)
 {
     static const int64_t last[] = {3, 1, 4, 1};
     ck_assert_int_eq(tr_choose_place(last, NULL, 4, 1, true), 1);
@@ -155,11 +147,10 @@ START_TEST(places_are_chosen_by_when_they_were_used)
     ck_assert_int_eq(tr_choose_place(last, (int[]){4, 1, 2, 3}, 4, 3, false), 0);
     ck_assert_int_eq(tr_choose_place(last, (int[]){4, 1, 2, 3}, 4, 5, false), -1);
 }
-END_TEST
 
 /* ---- when ---- */
 
-START_TEST(tasks_begin_after_those_they_come_after)
+UNIT_CASE(tasks_begin_after_those_they_come_after)
 {
     enum { MEAN, A, B };
     struct tr_schedule *s = open_nodes(1, 4, WANT(1, 2, 2));
@@ -177,9 +168,8 @@ START_TEST(tasks_begin_after_those_they_come_after)
     ck_assert(tr_schedule_over(s));
     tr_schedule_close(s);
 }
-END_TEST
 
-START_TEST(a_task_that_was_done_before_does_not_run)
+UNIT_CASE(a_task_that_was_done_before_does_not_run)
 {
     struct tr_schedule *s = open_nodes(1, 1, WANT(1, 1));
     comes_after(s, 0, WANT(1));
@@ -190,9 +180,8 @@ START_TEST(a_task_that_was_done_before_does_not_run)
     ck_assert(tr_schedule_over(s));
     tr_schedule_close(s);
 }
-END_TEST
 
-START_TEST(a_failure_drops_what_comes_after_it_and_nothing_else)
+UNIT_CASE(a_failure_drops_what_comes_after_it_and_nothing_else)
 {
     enum { A, B, C, D, E };
     struct tr_schedule *s = open_nodes(1, 4, WANT(2, 1, 1, 4, 1));
@@ -212,9 +201,8 @@ START_TEST(a_failure_drops_what_comes_after_it_and_nothing_else)
     ck_assert_int_eq(s->task[A].state, TR_TASK_FAILED);
     tr_schedule_close(s);
 }
-END_TEST
 
-START_TEST(long_chains_are_no_matter)
+UNIT_CASE(long_chains_are_no_matter)
 {
     enum { CHAIN = 3000 };
     static int before[CHAIN];
@@ -229,9 +217,8 @@ START_TEST(long_chains_are_no_matter)
     ck_assert(tr_schedule_over(s));
     tr_schedule_close(s);
 }
-END_TEST
 
-START_TEST(higher_priority_goes_first_and_waiting_raises_it)
+UNIT_CASE(higher_priority_goes_first_and_waiting_raises_it)
 {
     enum { FIRST, SECOND, LOW, HIGH, LATER };
     struct tr_schedule *s = open_nodes(1, 2, WANT(1, 1, 2, 2, 2));
@@ -253,11 +240,10 @@ START_TEST(higher_priority_goes_first_and_waiting_raises_it)
     expect_run(s, 9, LATER, 2);
     tr_schedule_close(s);
 }
-END_TEST
 
 /* ---- starvation ---- */
 
-START_TEST(what_does_not_fit_is_passed_over_until_it_is_starved)
+UNIT_CASE(what_does_not_fit_is_passed_over_until_it_is_starved)
 {
     enum { LONG, FAT, SMALL, LATE, BEFORE_LATE };
     struct tr_schedule *s = open_nodes(2, 2, WANT(1, 4, 3, 1, 1));
@@ -278,7 +264,6 @@ START_TEST(what_does_not_fit_is_passed_over_until_it_is_starved)
     expect_run(s, 21, BEFORE_LATE, 1);
     tr_schedule_close(s);
 }
-END_TEST
 
 /* ---- all together ---- */
 
@@ -324,18 +309,9 @@ static void simulate(int nodes, int each, int tasks, int fail_every, uint64_t se
     tr_schedule_close(s);
 }
 
-START_TEST(clusters_of_all_shapes_work)
+UNIT_CASE(clusters_of_all_shapes_work)
 {
     for (int i = 0; i < 60; i++) simulate(1 + i % 5, 1 + i % 7, 40, 0, (uint64_t)i);
     for (int i = 0; i < 60; i++) simulate(2 + i % 5, 2 + i % 7, 40, 7, (uint64_t)i);
     simulate(32, 8, 300, 0, 1);
 }
-END_TEST
-
-UNIT_MAIN("schedule", small_tasks_are_packed_on_one_node_and_rank_0_is_the_last,
-          ranks_may_lie_on_nodes_in_any_order, tasks_on_the_same_files_go_to_the_same_node,
-          of_equal_tasks_the_one_goes_first_whose_data_are_there, a_task_may_take_all_that_are_free,
-          places_are_chosen_by_when_they_were_used, tasks_begin_after_those_they_come_after,
-          a_task_that_was_done_before_does_not_run, a_failure_drops_what_comes_after_it_and_nothing_else,
-          long_chains_are_no_matter, higher_priority_goes_first_and_waiting_raises_it,
-          what_does_not_fit_is_passed_over_until_it_is_starved, clusters_of_all_shapes_work)

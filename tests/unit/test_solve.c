@@ -1,9 +1,5 @@
 #include "unit.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "model/loss.h"
 #include "model/linear/pass.h"
 
@@ -17,7 +13,7 @@ static bool classifies(const struct tr_loss *model)
 }
 
 /* A softmax, and classes each against the rest, with weights of rows. */
-START_TEST(slopes_of_several_outputs_are_derivatives)
+UNIT_CASE(slopes_of_several_outputs_are_derivatives)
 {
     enum { CLASSES = 4, WIDE_ROWS = 3 };
     static const float target[WIDE_ROWS] = {2, 0, 3}, weight[WIDE_ROWS] = {1, 0, 2.5f};
@@ -42,7 +38,6 @@ START_TEST(slopes_of_several_outputs_are_derivatives)
         }
     }
 }
-END_TEST
 
 /* ---- passes, on a small random problem ---- */
 
@@ -98,7 +93,7 @@ static double objective(const struct fixture *f, const double *w)
     return sum / ROWS + f->problem.l2 / 2 * squares;
 }
 
-START_TEST(margins_are_dot_products)
+UNIT_CASE(margins_are_dot_products)
 {
     for (int form = 0; form < 8; form++) {
         struct fixture f;
@@ -111,10 +106,9 @@ START_TEST(margins_are_dot_products)
             ck_assert_double_eq_tol(margin[i - 3], reference_margin(&f, i, w64), form & 1 ? 1e-12 : 1e-5);
     }
 }
-END_TEST
 
 /* A step over all rows with rate h moves w by -h times the gradient of n F, regularisation included. */
-START_TEST(a_gradient_step_agrees_with_finite_differences)
+UNIT_CASE(a_gradient_step_agrees_with_finite_differences)
 {
     for (int k = 0; k < MODELS; k++)
         for (int binary = 0; binary < 2; binary++) {
@@ -140,10 +134,9 @@ START_TEST(a_gradient_step_agrees_with_finite_differences)
             }
         }
 }
-END_TEST
 
 /* Passes keep w = Σ α x / (λ n), and close the gap between objective and dual. */
-START_TEST(dual_passes_reach_the_optimum)
+UNIT_CASE(dual_passes_reach_the_optimum)
 {
     for (int k = 0; k < MODELS; k++) {
         struct fixture f;
@@ -169,11 +162,10 @@ START_TEST(dual_passes_reach_the_optimum)
         ck_assert_double_le(primal - dual, 1e-4 * primal);
     }
 }
-END_TEST
 
 /* One softmax, and each class against the rest, with weights of rows; the classes in one block, or in two blocks as in a group
  * with two members. The changes add up to w. */
-START_TEST(dual_passes_of_several_classes_reach_the_optimum)
+UNIT_CASE(dual_passes_of_several_classes_reach_the_optimum)
 {
     enum { CLASSES = 5 };
     for (int k = 0; k < 2 * (MODELS + 1); k++) {
@@ -216,7 +208,6 @@ START_TEST(dual_passes_of_several_classes_reach_the_optimum)
         ck_assert_double_le(primal - dual, 1e-3 * primal);
     }
 }
-END_TEST
 
 /* ---- dense rows ---- */
 
@@ -267,7 +258,7 @@ static void open_forms(struct forms *f, size_t keys, size_t outputs, enum tr_dty
 static void close_forms(struct forms *f)
 {
     void *arrays[] = {f->begin, f->column, f->value, f->all, f->target, f->norm};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    for (size_t i = 0; i < COUNT(arrays); i++) free(arrays[i]);
 }
 
 /* What passes make of w: margins, a gradient step, and steps of the dual variables. */
@@ -302,7 +293,7 @@ static void pass_over(const struct tr_problem *p, float *norm, double *w64, doub
 
 /* Fewer columns than vector instructions are for, some left over, and more columns, rows and outputs than BLIS gets at
  * once. */
-START_TEST(dense_rows_give_what_sparse_rows_do)
+UNIT_CASE(dense_rows_give_what_sparse_rows_do)
 {
     static const size_t keys[] = {3, 23, 300}, outputs[] = {1, 5, 70};
     for (int k = 0; k < 18; k++) {
@@ -323,10 +314,9 @@ START_TEST(dense_rows_give_what_sparse_rows_do)
         close_forms(&f);
     }
 }
-END_TEST
 
 /* All features of a mini-batch of dense rows shrink in one step. */
-START_TEST(dense_rows_shrink_all_features)
+UNIT_CASE(dense_rows_shrink_all_features)
 {
     struct forms f;
     double *w, *moved, slope[MANY_ROWS] = {0};
@@ -344,9 +334,3 @@ START_TEST(dense_rows_shrink_all_features)
     free(reg);
     close_forms(&f);
 }
-END_TEST
-
-UNIT_MAIN("solve", slopes_of_several_outputs_are_derivatives, margins_are_dot_products,
-          a_gradient_step_agrees_with_finite_differences, dual_passes_reach_the_optimum,
-          dual_passes_of_several_classes_reach_the_optimum, dense_rows_give_what_sparse_rows_do,
-          dense_rows_shrink_all_features)

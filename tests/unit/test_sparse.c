@@ -1,9 +1,6 @@
 /* Shares of sparse rows against plain arrays, and rows as they travel. */
 #include "unit.h"
 
-#include <string.h>
-
-#include "base/base.h"
 #include "table/storage.h"
 
 enum { ROWS = 7, WIDTH = 300 };
@@ -53,7 +50,7 @@ static uint32_t draw(struct tr_rng *rng, bool real, uint64_t r, uint32_t *column
     return n;
 }
 
-START_TEST(adding_agrees_with_plain_arrays)
+UNIT_CASE(adding_agrees_with_plain_arrays)
 {
     for (int real = 0; real < 2; real++) {
         struct tr_sparse *s = NULL;
@@ -72,10 +69,9 @@ START_TEST(adding_agrees_with_plain_arrays)
         tr_sparse_close(&s);
     }
 }
-END_TEST
 
 /* Rows that become zeros again keep nothing, and rows that become short little. */
-START_TEST(memory_goes_with_what_is_not_zero)
+UNIT_CASE(memory_goes_with_what_is_not_zero)
 {
     struct tr_sparse *s = NULL;
     uint32_t column[WIDTH], value[WIDTH];
@@ -94,9 +90,8 @@ START_TEST(memory_goes_with_what_is_not_zero)
     ck_assert_uint_eq(tr_sparse_bytes(s), ROWS * sizeof *s->row);
     tr_sparse_close(&s);
 }
-END_TEST
 
-START_TEST(a_negative_zero_is_a_zero)
+UNIT_CASE(a_negative_zero_is_a_zero)
 {
     struct tr_sparse *s = NULL;
     uint32_t column = 9;
@@ -106,10 +101,9 @@ START_TEST(a_negative_zero_is_a_zero)
     ck_assert_uint_eq(s->row[0].n, 0);
     tr_sparse_close(&s);
 }
-END_TEST
 
 /* Far columns and numbers of all sizes come back, however the row is cut. */
-START_TEST(rows_come_back_from_messages)
+UNIT_CASE(rows_come_back_from_messages)
 {
     enum { N = 9 };
     static const uint32_t column[N] = {0, 1, 127, 128, 255, 70000, 1u << 28, UINT32_MAX - 1, UINT32_MAX};
@@ -139,10 +133,9 @@ START_TEST(rows_come_back_from_messages)
             }
         }
 }
-END_TEST
 
 /* An answer contains the units that fit, their number, and the position of the next. */
-START_TEST(answers_are_filled_and_continued)
+UNIT_CASE(answers_are_filled_and_continued)
 {
     struct tr_sparse *s = NULL;
     struct tr_rng rng;
@@ -185,10 +178,9 @@ START_TEST(answers_are_filled_and_continued)
     ck_fails(tr_sparse_answer(s, 1, &nowhere, out, sizeof out, &head), TR_ERR_PEER, "row 7 is asked for");
     tr_sparse_close(&s);
 }
-END_TEST
 
 /* All bytes that are no update are refused; none is read beyond its end (checked by sanitizers). */
-START_TEST(malformed_updates_are_refused)
+UNIT_CASE(malformed_updates_are_refused)
 {
     struct tr_sparse *s = NULL;
     struct tr_rng rng;
@@ -212,8 +204,3 @@ START_TEST(malformed_updates_are_refused)
                       (i == 0 || s->row[r].column[i - 1] < s->row[r].column[i]));
     tr_sparse_close(&s);
 }
-END_TEST
-
-UNIT_MAIN("sparse", adding_agrees_with_plain_arrays, memory_goes_with_what_is_not_zero,
-          a_negative_zero_is_a_zero, rows_come_back_from_messages, answers_are_filled_and_continued,
-          malformed_updates_are_refused)

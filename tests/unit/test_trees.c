@@ -1,16 +1,9 @@
 /* Trees: a damaged file is refused with a line that says how; what features contribute is what the definition says. */
-#define _GNU_SOURCE
 #include "unit.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "class/class.h"
 #include "model/trees/trees.h"
 #include "store/h5.h"
-#include "trireme/base.h"
 
 /* ---- files ---- */
 
@@ -40,8 +33,7 @@ static int read_back(const struct file *f)
         uint64_t count;
     } counts[] = {{"trees", 1},       {"nodes", NODES},    {"outputs", f->outputs}, {"columns", f->columns},
                   {"first_index", 1}, {"label_column", 0}, {"rows", 100},           {"labels_known", 0}};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        ck_ok(tr_h5_put_count(w, counts[i].name, counts[i].count));
+    for (size_t i = 0; i < COUNT(counts); i++) ck_ok(tr_h5_put_count(w, counts[i].name, counts[i].count));
     ck_ok(tr_h5_put_real(w, "best_objective", 0.1));
     ck_ok(tr_h5_put(w, "base", TR_H5_F64, 1, 0, (double[]){0}));
     ck_ok(tr_h5_put(w, "tree_begin", TR_H5_U64, 2, 0, f->begin));
@@ -61,7 +53,7 @@ static int read_back(const struct file *f)
     return status;
 }
 
-START_TEST(a_damaged_forest_is_refused)
+UNIT_CASE(a_damaged_forest_is_refused)
 {
     struct file f = sound;
     ck_ok(read_back(&f));
@@ -87,7 +79,6 @@ START_TEST(a_damaged_forest_is_refused)
     f.outputs = 2;
     ck_fails(read_back(&f), TR_ERR_DATA, "do not match");
 }
-END_TEST
 
 /* ---- contributions ---- */
 
@@ -138,7 +129,7 @@ static void grow(struct tr_forest *f, struct tr_rng *rng, size_t nodes, unsigned
     f->begin[1] = nodes;
 }
 
-START_TEST(contributions_are_shapley_values)
+UNIT_CASE(contributions_are_shapley_values)
 {
     enum { MOST = 141, FEATURES = 5 };
     struct tr_node node[MOST];
@@ -168,6 +159,3 @@ START_TEST(contributions_are_shapley_values)
         tr_contributions_close(&c);
     }
 }
-END_TEST
-
-UNIT_MAIN("trees", a_damaged_forest_is_refused, contributions_are_shapley_values)

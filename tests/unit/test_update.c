@@ -1,9 +1,7 @@
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "table/server.h"
+#include "../elements.h"
 
 /* ---- optimizers ---- */
 
@@ -54,27 +52,6 @@ static tr_optimizer optimizer_of(enum tr_optimizer_kind kind)
     o.l2 = 0.2;
     ck_ok(tr_optimizer_resolve(&o, &o));
     return o;
-}
-
-static double get(enum tr_dtype dtype, const void *array, size_t i)
-{
-    switch (dtype) {
-    case TR_F32: return (double)((const float *)array)[i];
-    case TR_F64: return ((const double *)array)[i];
-    case TR_I32: return ((const int32_t *)array)[i];
-    case TR_I64: return (double)((const int64_t *)array)[i];
-    }
-    return NAN;
-}
-
-static void set(enum tr_dtype dtype, void *array, size_t i, double x)
-{
-    switch (dtype) {
-    case TR_F32: ((float *)array)[i] = (float)x; break;
-    case TR_F64: ((double *)array)[i] = x; break;
-    case TR_I32: ((int32_t *)array)[i] = (int32_t)x; break;
-    case TR_I64: ((int64_t *)array)[i] = (int64_t)x; break;
-    }
 }
 
 /* Memory for any type of element. */
@@ -130,7 +107,7 @@ static void run(struct run *r, const tr_optimizer *o, enum tr_dtype dtype, size_
     memset(r, 0, sizeof *r);
     size_t size = UNITS * width;
     for (size_t i = 0; i < size && o->kind != TR_FTRL; i++) {
-        set(dtype, &r->value, i, r->w[i] = (double)(float)tr_rng_normal(&rng));
+        set_element(dtype, &r->value, i, r->w[i] = (double)(float)tr_rng_normal(&rng));
         if (o->kind == TR_NESTEROV) r->b[i] = r->w[i];
     }
     for (int clock = 0; clock < CLOCKS; clock++) {
@@ -143,7 +120,7 @@ static void run(struct run *r, const tr_optimizer *o, enum tr_dtype dtype, size_
         for (size_t i = 0; i < n * width; i++) {
             double g = tr_rng_below(&rng, 8) == 0 ? 0 : (double)(float)(0.3 + tr_rng_normal(&rng));
             size_t at = unit[i / width] * width + i % width;
-            set(dtype, &gradient, i, g);
+            set_element(dtype, &gradient, i, g);
             if (o->kind != TR_FTRL) g += o->l2 * r->w[at]; /* weight decay */
             reference(o, clock, g, &r->w[at], &r->a[at], &r->b[at]);
         }
@@ -159,11 +136,11 @@ static double distance(const struct run *r, enum tr_dtype dtype, size_t width)
 {
     double most = 0;
     for (size_t i = 0; i < UNITS * width; i++)
-        most = fmax(most, fabs(get(dtype, &r->value, i) - r->w[i]) / (1 + fabs(r->w[i])));
+        most = fmax(most, fabs(element(dtype, &r->value, i) - r->w[i]) / (1 + fabs(r->w[i])));
     return most;
 }
 
-START_TEST(optimizers_follow_their_formulas)
+UNIT_CASE(optimizers_follow_their_formulas)
 {
     static struct run r;
     for (int k = 0; k < KINDS; k++)
@@ -181,9 +158,8 @@ START_TEST(optimizers_follow_their_formulas)
             ck_assert(moved);
         }
 }
-END_TEST
 
-START_TEST(optimizers_have_as_many_arrays_as_they_use)
+UNIT_CASE(optimizers_have_as_many_arrays_as_they_use)
 {
     static const size_t arrays[] = {0, 1, 1, 1, 2, 1, 2, 2};
     static struct run r;
@@ -200,10 +176,9 @@ START_TEST(optimizers_have_as_many_arrays_as_they_use)
     ck_assert_uint_eq(tr_optimizer_arrays((enum tr_optimizer_kind)99), 0);
     ck_assert_ptr_null(tr_optimizer_name((enum tr_optimizer_kind)99));
 }
-END_TEST
 
 /* For these, without weight decay, a key that is not named might as well have had a gradient of 0. */
-START_TEST(zero_gradients_are_no_steps_where_that_is_promised)
+UNIT_CASE(zero_gradients_are_no_steps_where_that_is_promised)
 {
     static const enum tr_optimizer_kind exact[] = {TR_SGD, TR_ADAGRAD, TR_FTRL};
     for (int k = 0; k < 3; k++) {
@@ -224,10 +199,9 @@ START_TEST(zero_gradients_are_no_steps_where_that_is_promised)
         for (int i = 0; i < UNITS; i++) ck_assert_float_eq(sparse[i], dense[i]);
     }
 }
-END_TEST
 
 /* Also from a start that no gradient has led to, and where others change the value. */
-START_TEST(ftrl_without_penalties_is_adagrad)
+UNIT_CASE(ftrl_without_penalties_is_adagrad)
 {
     tr_optimizer ftrl = {.kind = TR_FTRL, .rate = 0.3, .epsilon = 0.5}, adagrad = ftrl;
     adagrad.kind = TR_ADAGRAD;
@@ -244,9 +218,8 @@ START_TEST(ftrl_without_penalties_is_adagrad)
     }
     ck_assert_double_le(far, 1e-12);
 }
-END_TEST
 
-START_TEST(ftrl_leaves_exact_zeros)
+UNIT_CASE(ftrl_leaves_exact_zeros)
 {
     tr_optimizer o = {.kind = TR_FTRL, .rate = 0.1, .l1 = 3};
     float w[3] = {0}, state[6] = {0}, g[3] = {1, -1, 0};
@@ -256,10 +229,9 @@ START_TEST(ftrl_leaves_exact_zeros)
     }
     ck_assert(w[0] < 0 && w[1] > 0);
 }
-END_TEST
 
 /* Rates are set so that all get there: f(w) = Σ k w_k² / 2 from w = 1. */
-START_TEST(optimizers_find_a_minimum)
+UNIT_CASE(optimizers_find_a_minimum)
 {
     static const double rates[] = {0.1, 0.02, 0.02, 0.5, 1, 0.02, 0.05, 0.5};
     enum { N = 9 };
@@ -277,9 +249,8 @@ START_TEST(optimizers_find_a_minimum)
                           (double)w[i]);
     }
 }
-END_TEST
 
-START_TEST(settings_are_filled_in_and_checked)
+UNIT_CASE(settings_are_filled_in_and_checked)
 {
     tr_optimizer o = {.kind = TR_ADAM, .rate = 1, .momentum = 0.9, .memory = -1, .epsilon = -1}, full;
     ck_ok(tr_optimizer_resolve(&o, &full));
@@ -293,25 +264,15 @@ START_TEST(settings_are_filled_in_and_checked)
     o.memory = 0.5, o.epsilon = 0.25;
     ck_ok(tr_optimizer_resolve(&o, &full));
     ck_assert(full.memory == 0.5 && full.epsilon == 0.25);
-    tr_optimizer bad = o;
-    bad.rate = 0;
-    ck_fails(tr_optimizer_resolve(&bad, &full), TR_ERR_CONFIG, "rate is 0");
-    bad = o, bad.rate = NAN;
-    ck_fails(tr_optimizer_resolve(&bad, &full), TR_ERR_CONFIG, "rate");
-    bad = o, bad.decay = -1;
-    ck_fails(tr_optimizer_resolve(&bad, &full), TR_ERR_CONFIG, "decay is -1");
-    bad = o, bad.momentum = 1;
-    ck_fails(tr_optimizer_resolve(&bad, &full), TR_ERR_CONFIG, "momentum is 1");
-    bad = o, bad.memory = 1;
-    ck_fails(tr_optimizer_resolve(&bad, &full), TR_ERR_CONFIG, "memory is 1");
-    bad = o, bad.epsilon = INFINITY;
-    ck_fails(tr_optimizer_resolve(&bad, &full), TR_ERR_CONFIG, "epsilon");
-    bad = o, bad.l1 = -1;
-    ck_fails(tr_optimizer_resolve(&bad, &full), TR_ERR_CONFIG, "l1");
-    bad = o, bad.kind = (enum tr_optimizer_kind)8;
-    ck_fails(tr_optimizer_resolve(&bad, &full), TR_ERR_CONFIG, "kind 8");
+
+    tr_optimizer bad[8];
+    for (int i = 0; i < 8; i++) bad[i] = o;
+    bad[0].rate = 0, bad[1].rate = NAN, bad[2].decay = -1, bad[3].momentum = 1, bad[4].memory = 1;
+    bad[5].epsilon = INFINITY, bad[6].l1 = -1, bad[7].kind = (enum tr_optimizer_kind)8;
+    static const char *const words[] = {"rate is 0",   "rate",    "decay is -1", "momentum is 1",
+                                        "memory is 1", "epsilon", "l1",          "kind 8"};
+    for (int i = 0; i < 8; i++) ck_fails(tr_optimizer_resolve(&bad[i], &full), TR_ERR_CONFIG, words[i]);
 }
-END_TEST
 
 /* ---- server functions ---- */
 
@@ -323,18 +284,16 @@ static const tr_function *function_named(const char *name)
     return NULL;
 }
 
-START_TEST(functions_have_names_of_their_own)
+UNIT_CASE(functions_have_names_of_their_own)
 {
     static const char *const expected[] = {"add",      "assign",  "max",      "scale",   "sgd",  "momentum",
                                            "nesterov", "adagrad", "adadelta", "rmsprop", "adam", "ftrl"};
-    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
-        ck_assert(function_named(expected[i])->update);
+    for (size_t i = 0; i < COUNT(expected); i++) ck_assert(function_named(expected[i])->update);
     for (size_t i = 0; i < tr_builtin_function_count; i++)
         ck_assert_ptr_eq(function_named(tr_builtin_functions[i].name), &tr_builtin_functions[i]);
 }
-END_TEST
 
-START_TEST(an_optimizer_at_a_server_is_an_optimizer)
+UNIT_CASE(an_optimizer_at_a_server_is_an_optimizer)
 {
     for (int k = 0; k < KINDS; k++)
         for (int form = 0; form < 4; form++) {
@@ -363,7 +322,7 @@ START_TEST(an_optimizer_at_a_server_is_an_optimizer)
                 uint32_t unit[UNITS];
                 block gradient;
                 size_t n = choose(&rng, unit);
-                for (size_t i = 0; i < n * width; i++) set(dtype, &gradient, i, tr_rng_normal(&rng));
+                for (size_t i = 0; i < n * width; i++) set_element(dtype, &gradient, i, tr_rng_normal(&rng));
                 tr_update u = {
                     .pusher = -1, .clock = clock, .version = clock, .n = n, .unit = unit, .value = &gradient};
                 ck_ok(f->update(&share, &u));
@@ -374,9 +333,8 @@ START_TEST(an_optimizer_at_a_server_is_an_optimizer)
             if (f->close) f->close(&share);
         }
 }
-END_TEST
 
-START_TEST(functions_refuse_what_they_cannot_do)
+UNIT_CASE(functions_refuse_what_they_cannot_do)
 {
     tr_optimizer o = optimizer_of(TR_ADAM);
     const tr_function *adam = function_named("adam"), *sgd = function_named("sgd");
@@ -397,7 +355,6 @@ START_TEST(functions_refuse_what_they_cannot_do)
     share.argument = &rate;
     ck_fails(scale->open(&share), TR_ERR_CONFIG, "rate is nan");
 }
-END_TEST
 
 static double expected_result(const char *name, double v, double u, double rate, bool whole)
 {
@@ -423,11 +380,11 @@ static void check_arithmetic(const char *name, enum tr_dtype dtype, int form, co
     bool whole = dtype == TR_I32 || dtype == TR_I64;
     for (uint32_t k = 0; k < UNITS && !sparse; k++) unit[k] = k;
     for (size_t i = 0; i < UNITS * width; i++)
-        set(dtype, &value, i, expected[i] = (double)tr_rng_below(&rng, 201) - 100);
+        set_element(dtype, &value, i, expected[i] = (double)tr_rng_below(&rng, 201) - 100);
     for (size_t i = 0; i < n * width; i++) {
         size_t at = unit[i / width] * width + i % width;
         double u = (double)tr_rng_below(&rng, 201) - 100;
-        set(dtype, &change, i, u);
+        set_element(dtype, &change, i, u);
         expected[at] = expected_result(name, expected[at], u, rate ? *rate : 0.25, whole);
     }
     tr_share share = {.table = "t", .dtype = dtype, .width = width, .units = UNITS, .value = &value};
@@ -435,11 +392,11 @@ static void check_arithmetic(const char *name, enum tr_dtype dtype, int form, co
     share.argument = rate;
     if (f->open) ck_ok(f->open(&share));
     ck_ok(f->update(&share, &(tr_update){.n = n, .unit = sparse ? unit : NULL, .value = &change}));
-    for (size_t i = 0; i < UNITS * width; i++) wrong += get(dtype, &value, i) != expected[i];
+    for (size_t i = 0; i < UNITS * width; i++) wrong += element(dtype, &value, i) != expected[i];
     ck_assert_msg(wrong == 0, "%s of type %d, form %d: %zu wrong", name, (int)dtype, form, wrong);
 }
 
-START_TEST(arithmetic_is_right_for_all_types)
+UNIT_CASE(arithmetic_is_right_for_all_types)
 {
     static const char *const names[] = {"add", "assign", "max", "scale"};
     static const double rate = -1.5;
@@ -451,10 +408,9 @@ START_TEST(arithmetic_is_right_for_all_types)
     ck_assert(function_named("add")->merged && function_named("scale")->merged);
     ck_assert(!function_named("assign")->merged && !function_named("max")->merged);
 }
-END_TEST
 
 /* Whole numbers that a double does not hold are added and compared as they are. */
-START_TEST(large_whole_numbers_stay_exact)
+UNIT_CASE(large_whole_numbers_stay_exact)
 {
     int64_t value[2] = {INT64_C(1) << 60, INT64_C(1) << 60}, change[2] = {1, (INT64_C(1) << 60) + 1};
     tr_share share = {.table = "t", .dtype = TR_I64, .width = 1, .units = 2, .value = value, .pushers = 1};
@@ -469,7 +425,6 @@ START_TEST(large_whole_numbers_stay_exact)
     ck_ok(function_named("scale")->update(&share, &(tr_update){.n = 2, .value = (int64_t[]){1, -1}}));
     ck_assert(value[0] > INT64_C(1) << 62 && value[1] < -(INT64_C(1) << 62));
 }
-END_TEST
 
 /* ---- answers: three shares of a table of KEYS keys in PIECES pieces ---- */
 
@@ -541,7 +496,7 @@ static void make_parts(struct part part[SHARES], enum tr_dtype dtype, uint32_t p
             p->key[p->n] = k;
             p->piece[p->n] = piece;
             for (size_t i = 0; i < width; i++)
-                set(dtype, &p->value, p->n * width + i, element_of(k, piece * width + i));
+                set_element(dtype, &p->value, p->n * width + i, element_of(k, piece * width + i));
             p->n++;
         }
     for (int s = 0; s < SHARES; s++) part[s].share.units = part[s].n;
@@ -576,7 +531,7 @@ static size_t ask(const struct part *part, const int *order, const char *name, c
 
 static struct part part[SHARES];
 
-START_TEST(sums_and_counts_are_of_all_shares)
+UNIT_CASE(sums_and_counts_are_of_all_shares)
 {
     for (enum tr_dtype dtype = TR_F32; dtype <= TR_I64; dtype++)
         for (uint32_t pieces = 1; pieces <= 3; pieces += 2) {
@@ -603,9 +558,8 @@ START_TEST(sums_and_counts_are_of_all_shares)
             }
         }
 }
-END_TEST
 
-START_TEST(dot_says_how_much_of_the_rows_it_saw)
+UNIT_CASE(dot_says_how_much_of_the_rows_it_saw)
 {
     for (enum tr_dtype dtype = TR_F32; dtype <= TR_I64; dtype++)
         for (int o = 0; o < 6; o++) {
@@ -627,7 +581,6 @@ START_TEST(dot_says_how_much_of_the_rows_it_saw)
     ck_assert_double_eq(dot.sum, element_of(3, 0) * element_of(6, 0));
     ck_assert_uint_eq(dot.pieces, 1);
 }
-END_TEST
 
 /* The k-th by sorting everything: how many come before a pair. */
 static size_t rank_of(tr_key key)
@@ -641,7 +594,7 @@ static size_t rank_of(tr_key key)
     return before;
 }
 
-START_TEST(top_is_the_same_in_any_order)
+UNIT_CASE(top_is_the_same_in_any_order)
 {
     union {
         struct tr_top top;
@@ -663,9 +616,8 @@ START_TEST(top_is_the_same_in_any_order)
                 ck_assert_uint_eq(wrong, 0);
             }
 }
-END_TEST
 
-START_TEST(soft_thresholds_a_slice)
+UNIT_CASE(soft_thresholds_a_slice)
 {
     for (enum tr_dtype dtype = TR_F32; dtype <= TR_I64; dtype++)
         for (int o = 0; o < 6; o++)
@@ -685,9 +637,8 @@ START_TEST(soft_thresholds_a_slice)
                 ck_assert_uint_eq(wrong, 0);
             }
 }
-END_TEST
 
-START_TEST(answers_refuse_wrong_questions_and_little_room)
+UNIT_CASE(answers_refuse_wrong_questions_and_little_room)
 {
     make_parts(part, TR_F32, 1, 1);
     const tr_share *share = &part[0].share;
@@ -712,13 +663,3 @@ START_TEST(answers_refuse_wrong_questions_and_little_room)
     room = sizeof result;
     ck_fails(answer_named("top")->get(share, &k, 4, result, &room), TR_ERR_INTERNAL, "expected one row");
 }
-END_TEST
-
-UNIT_MAIN("update", optimizers_follow_their_formulas, optimizers_have_as_many_arrays_as_they_use,
-          zero_gradients_are_no_steps_where_that_is_promised, ftrl_without_penalties_is_adagrad,
-          ftrl_leaves_exact_zeros, optimizers_find_a_minimum, settings_are_filled_in_and_checked,
-          functions_have_names_of_their_own, an_optimizer_at_a_server_is_an_optimizer,
-          functions_refuse_what_they_cannot_do, arithmetic_is_right_for_all_types,
-          large_whole_numbers_stay_exact, sums_and_counts_are_of_all_shares,
-          dot_says_how_much_of_the_rows_it_saw, top_is_the_same_in_any_order, soft_thresholds_a_slice,
-          answers_refuse_wrong_questions_and_little_room)

@@ -1,11 +1,7 @@
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "unit.h"
 
-#include <math.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "data/reader.h"
 #include "model/loss.h"
@@ -236,7 +232,7 @@ static struct tr_variance_options usual(int method, uint64_t steps, size_t batch
         .method = method, .rate = 0.02, .bias_l2 = batch == 3, .steps = steps, .epoch = 2, .batch = batch};
 }
 
-START_TEST(lazy_steps_are_dense_steps)
+UNIT_CASE(lazy_steps_are_dense_steps)
 {
     for (int form = 0; form < METHODS * 3 * 2 * 2; form++) {
         int method = methods[form % METHODS];
@@ -246,10 +242,9 @@ START_TEST(lazy_steps_are_dense_steps)
         compare(&o, 1e-12);
     }
 }
-END_TEST
 
 /* Keys without rows miss all the steps: the third level of the tables. */
-START_TEST(long_gaps_are_closed_exactly)
+UNIT_CASE(long_gaps_are_closed_exactly)
 {
     for (int k = 0; k < METHODS; k++)
         for (int l2 = 0; l2 < 2; l2++) {
@@ -258,9 +253,8 @@ START_TEST(long_gaps_are_closed_exactly)
             compare(&o, 1e-11);
         }
 }
-END_TEST
 
-START_TEST(floats_follow_doubles)
+UNIT_CASE(floats_follow_doubles)
 {
     for (int k = 0; k < METHODS; k++) {
         struct tr_variance_options o = usual(methods[k], 400, 1);
@@ -268,11 +262,10 @@ START_TEST(floats_follow_doubles)
         compare(&o, 2e-5);
     }
 }
-END_TEST
 
 /* ---- gradients ---- */
 
-START_TEST(gradients_agree_with_finite_differences)
+UNIT_CASE(gradients_agree_with_finite_differences)
 {
     static const struct tr_loss *const all[] = {&tr_loss_logistic, &tr_loss_linear, &tr_loss_l2svm,
                                                 &tr_loss_svm};
@@ -296,11 +289,10 @@ START_TEST(gradients_agree_with_finite_differences)
             }
         }
 }
-END_TEST
 
 /* Slopes are rounded to floats, and the gradient is computed from the rounded slopes: so at the snapshot itself steps see
  * only μ. */
-START_TEST(slopes_kept_and_gradient_agree)
+UNIT_CASE(slopes_kept_and_gradient_agree)
 {
     static struct memory m;
     for (int dtype = TR_F32; dtype <= TR_F64; dtype++) {
@@ -312,9 +304,8 @@ START_TEST(slopes_kept_and_gradient_agree)
         for (size_t j = 0; j < ALL; j++) ck_assert_double_eq_tol(gradient[j], expected[j], 1e-13);
     }
 }
-END_TEST
 
-START_TEST(smoothness_bounds_the_curvature)
+UNIT_CASE(smoothness_bounds_the_curvature)
 {
     make(&tr_loss_logistic, TR_F64, false, 0.05);
     double largest = 0, w[ALL] = {0}, other[ALL];
@@ -338,11 +329,10 @@ START_TEST(smoothness_bounds_the_curvature)
         }
     }
 }
-END_TEST
 
 /* ---- settings ---- */
 
-START_TEST(what_cannot_be_is_refused)
+UNIT_CASE(what_cannot_be_is_refused)
 {
     struct tr_variance *v;
     struct tr_variance_options o = usual(TR_METHOD_SVRG, 10, 1);
@@ -360,9 +350,8 @@ START_TEST(what_cannot_be_is_refused)
     o.steps = TR_VARIANCE_STEPS + 1ull;
     ck_fails(tr_variance_open(&problem, &o, &v), TR_ERR_CONFIG, "2^31");
 }
-END_TEST
 
-START_TEST(epochs_are_as_long_as_the_method_says)
+UNIT_CASE(epochs_are_as_long_as_the_method_says)
 {
     ck_assert_uint_eq(tr_variance_epoch_steps(TR_METHOD_SVRG, 1000, 2, 1, 7), 2000);
     ck_assert_uint_eq(tr_variance_epoch_steps(TR_METHOD_SVRG, 1001, 0.5, 10, 0), 51);
@@ -370,11 +359,10 @@ START_TEST(epochs_are_as_long_as_the_method_says)
     ck_assert_uint_eq(tr_variance_epoch_steps(TR_METHOD_SVRGPP, 1000, 2, 1, 3000), TR_VARIANCE_STEPS);
     ck_assert_uint_eq(tr_variance_epoch_steps(TR_METHOD_KATYUSHA, 3, 0.1, 10, 0), 1);
 }
-END_TEST
 
 /* ---- races ---- */
 
-START_TEST(one_worker_computes_the_same_bits_under_any_control)
+UNIT_CASE(one_worker_computes_the_same_bits_under_any_control)
 {
     static struct memory alone, raced;
     for (int form = 0; form < METHODS * 2 * 2; form++) {
@@ -391,7 +379,6 @@ START_TEST(one_worker_computes_the_same_bits_under_any_control)
             }
     }
 }
-END_TEST
 
 static struct memory *share(void)
 {
@@ -431,7 +418,7 @@ static void together(struct memory *m, struct tr_variance *v, bool slopes, uint6
 
 /* The slope is -y/2 as long as the weights are small, and the snapshot has none: the sum of all changes does not depend on their
  * order. */
-START_TEST(no_change_of_a_row_is_lost)
+UNIT_CASE(no_change_of_a_row_is_lost)
 {
     enum { STEPS = 20000 };
     make(&tr_loss_huber, TR_F64, false, 0);
@@ -458,11 +445,10 @@ START_TEST(no_change_of_a_row_is_lost)
         munmap(m, sizeof *m);
     }
 }
-END_TEST
 
 /* All values are 0, so that steps touch the coordinates of their rows without moving them: what remains is the dense part
  * of all the steps, once each. */
-START_TEST(no_missed_step_is_lost_or_taken_twice)
+UNIT_CASE(no_missed_step_is_lost_or_taken_twice)
 {
     enum { STEPS = 20000 };
     make(&tr_loss_logistic, TR_F64, false, 0);
@@ -484,7 +470,6 @@ START_TEST(no_missed_step_is_lost_or_taken_twice)
         munmap(m, sizeof *m);
     }
 }
-END_TEST
 
 static double objective(const struct memory *m, double *largest_gradient)
 {
@@ -499,7 +484,7 @@ static double objective(const struct memory *m, double *largest_gradient)
     return sum / ROWS;
 }
 
-START_TEST(workers_together_reach_the_optimum)
+UNIT_CASE(workers_together_reach_the_optimum)
 {
     for (int k = 0; k < 3; k++)
         for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_HOGWILD; kind++) {
@@ -525,7 +510,6 @@ START_TEST(workers_together_reach_the_optimum)
             munmap(m, sizeof *m);
         }
 }
-END_TEST
 
 /* ---- convergence ---- */
 
@@ -621,7 +605,7 @@ static void converge(const struct tr_problem *p, const double *passes)
     for (int k = 0; k < 3; k++) ck_assert_double_le(lowest(p, methods[k], passes[k]), best + 1e-8);
 }
 
-START_TEST(variance_reduction_converges)
+UNIT_CASE(variance_reduction_converges)
 {
     for (int k = 0; k < 3; k++) {
         make(smooth[k], TR_F64, false, 0.1);
@@ -629,9 +613,8 @@ START_TEST(variance_reduction_converges)
         converge(&problem, (double[]){250, 260, 120});
     }
 }
-END_TEST
 
-START_TEST(a9a_is_solved_to_eight_digits)
+UNIT_CASE(a9a_is_solved_to_eight_digits)
 {
     const char *data = getenv("TRIREME_DATA");
     char *path;
@@ -662,11 +645,3 @@ START_TEST(a9a_is_solved_to_eight_digits)
     tr_files_close(&files);
     free(path);
 }
-END_TEST
-
-UNIT_MAIN("variance", lazy_steps_are_dense_steps, long_gaps_are_closed_exactly, floats_follow_doubles,
-          gradients_agree_with_finite_differences, slopes_kept_and_gradient_agree,
-          smoothness_bounds_the_curvature, what_cannot_be_is_refused, epochs_are_as_long_as_the_method_says,
-          one_worker_computes_the_same_bits_under_any_control, no_change_of_a_row_is_lost,
-          no_missed_step_is_lost_or_taken_twice, workers_together_reach_the_optimum,
-          variance_reduction_converges, a9a_is_solved_to_eight_digits)

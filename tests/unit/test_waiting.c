@@ -1,15 +1,11 @@
-#define _GNU_SOURCE
 /* How long a rank is patient: what moves over TCP is no deadlock; and how long it naps. */
 #include "unit.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/base.h"
 #include "ranks/ranks.h"
 
 /* Two ends of a TCP connection to oneself. */
@@ -37,7 +33,7 @@ static void move(const int end[2], size_t bytes)
     }
 }
 
-START_TEST(moved_bytes_are_seen)
+UNIT_CASE(moved_bytes_are_seen)
 {
     int end[2];
     connect_ends(end);
@@ -47,7 +43,6 @@ START_TEST(moved_bytes_are_seen)
     close(end[0]);
     close(end[1]);
 }
-END_TEST
 
 /* Waits for `seconds`; true if the wait was restarted meanwhile because bytes moved. */
 static bool is_restarted(double seconds, const int *end, size_t bytes_a_turn)
@@ -65,13 +60,12 @@ static bool is_restarted(double seconds, const int *end, size_t bytes_a_turn)
     return false;
 }
 
-START_TEST(nothing_moves)
+UNIT_CASE(nothing_moves)
 {
     ck_assert(!is_restarted(3.5, NULL, 0));
 }
-END_TEST
 
-START_TEST(a_transfer_is_no_deadlock)
+UNIT_CASE(a_transfer_is_no_deadlock)
 {
     int end[2];
     connect_ends(end);
@@ -79,7 +73,6 @@ START_TEST(a_transfer_is_no_deadlock)
     close(end[0]);
     close(end[1]);
 }
-END_TEST
 
 /* ---- how long it naps ---- */
 
@@ -114,7 +107,7 @@ static void wait_for(int nodes, double seconds)
 }
 
 /* Idle servers, or ranks that outnumber cores, wake 200 times a second and not a thousand times. */
-START_TEST(who_waits_long_wakes_seldom)
+UNIT_CASE(who_waits_long_wakes_seldom)
 {
     wait_for(1, 2);
     long before = naps.n;
@@ -123,24 +116,18 @@ START_TEST(who_waits_long_wakes_seldom)
     ck_assert_int_ge(naps.n - before, 1900);
     ck_assert_double_le(naps.longest, 5e-3);
 }
-END_TEST
 
-START_TEST(who_waits_briefly_loses_no_time)
+UNIT_CASE(who_waits_briefly_loses_no_time)
 {
     wait_for(1, 1e-3);
     ck_assert_double_le(naps.longest, 0.25e-3);
     wait_for(1, 0.1);
     ck_assert_double_le(naps.longest, 2e-3);
 }
-END_TEST
 
 /* Accesses of other hosts to a window progress only while its rank is in MPI. */
-START_TEST(between_hosts_naps_are_short)
+UNIT_CASE(between_hosts_naps_are_short)
 {
     wait_for(2, 12);
     ck_assert_double_le(naps.longest, 1e-3);
 }
-END_TEST
-
-UNIT_MAIN("waiting", moved_bytes_are_seen, nothing_moves, a_transfer_is_no_deadlock,
-          who_waits_long_wakes_seldom, who_waits_briefly_loses_no_time, between_hosts_naps_are_short)
