@@ -1,6 +1,6 @@
-/* The frame of a test under mpirun: MPI_CASE(name) { ... } for each case, then MPI_MAIN(a, b, c).
+/* The frame of a test under mpirun. MPI_CASE(name) { ... } is a case; main() is here.
  *
- * All ranks run all cases in the same order. A rank that finds something wrong notes it (the first one
+ * All ranks run all cases in the order of the file. A rank that finds something wrong notes it (the first one
  * counts) and continues, so that the others are not left waiting; after each case all agree on the outcome, and
  * rank 0 prints the note of the lowest failing rank. A case that hangs is ended by a timer that names it: one of CPU
  * time, so that no other load on the machine can make it fail, or one of wall time for ranks that sleep, which is long.
@@ -11,17 +11,26 @@
 #define _GNU_SOURCE
 
 #include <ftw.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include "stage/stage.h"
 
-enum { MPI_CPU_SECONDS = 120, MPI_WALL_SECONDS = 1500, MPI_NOTE = 512, MPI_SETTINGS = 32 };
+enum {
+    MPI_CPU_SECONDS = 120,
+    MPI_WALL_SECONDS = 1500,
+    MPI_NOTE = 512,
+    MPI_SETTINGS = 32,
+    MPI_TEXTS = 16,
+    MPI_CASES = 32
+};
 
 static struct {
     const char *name; /* of the case that runs */
@@ -56,6 +65,26 @@ __attribute__((format(printf, 3, 4))) static inline void mpi_note(const char *fi
         int mpi_status_ = (call);                                                                            \
         mpi_check(mpi_status_ == TR_OK, "%s: status %d: %s", #call, mpi_status_, tr_error_text());           \
     } while (0)
+
+/* Two numbers must be equal. */
+#define mpi_equal(a, b)                                                                                      \
+    do {                                                                                                     \
+        long double mpi_a_ = (long double)(a), mpi_b_ = (long double)(b);                                    \
+        mpi_check(mpi_a_ == mpi_b_, "%s is %.20Lg, expected %.20Lg", #a, mpi_a_, mpi_b_);                    \
+    } while (0)
+
+/* A text like "ranks.groups=2". It is valid until the sixteenth call after this one. */
+__attribute__((format(printf, 1, 2))) static inline const char *mpi_text(const char *format, ...)
+{
+    static char text[MPI_TEXTS][MPI_NOTE];
+    static int turn;
+    va_list arguments;
+    turn = (turn + 1) % MPI_TEXTS;
+    va_start(arguments, format);
+    if (vsnprintf(text[turn], MPI_NOTE, format, arguments) >= MPI_NOTE) abort();
+    va_end(arguments);
+    return text[turn];
+}
 
 /* Restarts both timers; 0 stops one. */
 static inline void mpi_limit(int cpu_seconds, unsigned wall_seconds)
@@ -101,6 +130,31 @@ static inline const char *mpi_folder(void)
     return mpi_test.folder;
 }
 
+/* The path of a file in this folder, which is there when this returns. It is valid until the sixteenth call
+ * after this one. Collective. */
+static inline const char *mpi_path(const char *name)
+{
+    static char path[MPI_TEXTS][MPI_NOTE];
+    static int turn;
+    const char *folder = mpi_folder();
+    if (mpi_test.rank == 0) mkdir(folder, 0700);
+    MPI_Barrier(MPI_COMM_WORLD);
+    turn = (turn + 1) % MPI_TEXTS;
+    if (snprintf(path[turn], MPI_NOTE, "%s/%s", folder, name) >= MPI_NOTE) abort();
+    return path[turn];
+}
+
+/* Rank 0 writes a file into this folder; returns its path when it is there. Collective. */
+static inline const char *mpi_write(const char *name, const char *content, size_t n)
+{
+    const char *path = mpi_path(name);
+    FILE *file = mpi_test.rank == 0 ? fopen(path, "wb") : NULL;
+    if (mpi_test.rank == 0) mpi_check(file && fwrite(content, 1, n, file) == n, "%s is not written", path);
+    if (file) mpi_check(fclose(file) == 0, "%s is not written", path);
+    MPI_Barrier(MPI_COMM_WORLD);
+    return path;
+}
+
 static inline int mpi_remove_one(const char *path, const struct stat *status, int type, struct FTW *at)
 {
     (void)status, (void)type, (void)at;
@@ -123,14 +177,24 @@ static void mpi_hangs(int signal)
     _exit(1);
 }
 
-struct mpi_case {
+static struct mpi_case {
     const char *name;
     void (*run)(void);
-};
+} mpi_cases[MPI_CASES];
+static size_t mpi_case_count;
+
+static inline void mpi_add(const char *name, void (*run)(void))
+{
+    if (mpi_case_count == MPI_CASES) abort();
+    mpi_cases[mpi_case_count++] = (struct mpi_case){name, run};
+}
 
 #define MPI_CASE(name)                                                                                       \
     static void name##_run(void);                                                                            \
-    static const struct mpi_case name = {#name, name##_run};                                                 \
+    __attribute__((constructor)) static void name##_add(void)                                                \
+    {                                                                                                        \
+        mpi_add(#name, name##_run);                                                                          \
+    }                                                                                                        \
     static void name##_run(void)
 
 /* True if some rank failed; rank 0 has printed why. */
@@ -160,7 +224,7 @@ static inline bool mpi_several_hosts(void)
 }
 
 /* An argument chooses the cases whose names contain it. */
-static inline int mpi_run_cases(const struct mpi_case *const *cases, size_t n, int argc, char **argv)
+int main(int argc, char **argv)
 {
     int failed = 0;
     tr_mpi_environment();
@@ -170,29 +234,22 @@ static inline int mpi_run_cases(const struct mpi_case *const *cases, size_t n, i
     mpi_test.hosts = mpi_several_hosts();
     signal(SIGALRM, mpi_hangs);
     signal(SIGPROF, mpi_hangs);
-    for (size_t i = 0; i < n; i++) {
-        if (argc > 1 && !strstr(cases[i]->name, argv[1])) continue;
-        mpi_test.name = cases[i]->name;
+    for (size_t i = 0; i < mpi_case_count; i++) {
+        if (argc > 1 && !strstr(mpi_cases[i].name, argv[1])) continue;
+        mpi_test.name = mpi_cases[i].name;
         mpi_test.failed = false;
         mpi_test.note[0] = mpi_test.place[0] = '\0';
         double begin = tr_now();
         mpi_limit(MPI_CPU_SECONDS, MPI_WALL_SECONDS);
-        cases[i]->run();
+        mpi_cases[i].run();
         failed += mpi_case_failed();
         mpi_limit(0, 0);
-        if (mpi_test.rank == 0) printf("%-48s %.2f s\n", cases[i]->name, tr_now() - begin);
+        if (mpi_test.rank == 0) printf("%-48s %.2f s\n", mpi_cases[i].name, tr_now() - begin);
     }
     if (*mpi_test.folder && mpi_test.rank == 0) mpi_remove(mpi_test.folder);
     MPI_Finalize();
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
-
-#define MPI_MAIN(...)                                                                                        \
-    int main(int argc, char **argv)                                                                          \
-    {                                                                                                        \
-        static const struct mpi_case *const cases[] = {__VA_ARGS__};                                         \
-        return mpi_run_cases(cases, sizeof cases / sizeof *cases, argc, argv);                               \
-    }
 
 /* ---- layouts and nodes to test for the current number of ranks ---- */
 
@@ -226,6 +283,40 @@ static inline bool mpi_chosen(int i, int way, int n)
     if (mpi_test.size <= 2) return true;
     uint64_t turn = (uint64_t)way + tr_mix((uint64_t)i) + (mpi_test.size > 4 || mpi_test.hosts);
     return turn % (uint64_t)n == 0;
+}
+
+/* Consistency of each kind, for sync.mode. */
+static const char *const mpi_modes[] __attribute__((unused)) = {"bsp", "ssp sync.staleness=1", "asp"};
+
+/* A view of all keys of a table. */
+static inline int mpi_open_view(tr_table *table, enum tr_view_use use, tr_view **view)
+{
+    size_t n = (size_t)tr_table_keys(table);
+    tr_key *keys;
+    TR_TRY(TR_NEW(&keys, n));
+    for (size_t i = 0; i < n; i++) keys[i] = i;
+    int status = tr_view_open(table, keys, n, use, view);
+    free(keys);
+    return status;
+}
+
+/* For stages whose evaluation checks something by itself. */
+static inline int mpi_summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
+{
+    evaluation->objective = 1;
+    return TR_OK;
+}
+
+/* Sleeps, but looks after the other roles of this rank. */
+static inline int mpi_nap(tr_context *tr, double seconds)
+{
+    double end = tr_now() + seconds;
+    int did = 0;
+    while (tr_now() < end) {
+        TR_TRY(tr_progress(tr, &did));
+        tr_sleep(2e-4);
+    }
+    return TR_OK;
 }
 
 #endif

@@ -1,8 +1,6 @@
 /* Alternating least squares on tables: sweeps of all workers against sweeps of one loop in f64, in every layout. */
 #include "mpi_unit.h"
 
-#include <math.h>
-
 #include "model/mf/als.h"
 
 enum { USERS = 61, ITEMS = 37, RANK = 5, WIDTH = RANK + 1 };
@@ -18,14 +16,16 @@ static double rating(uint32_t user, uint32_t item, enum kind kind)
     return kind == STARS ? (double)(1 + (h >> 20) % 5) : (double)(1000 + (h >> 20) % 4000) / 1000;
 }
 
-static void write_ratings(const char *path, enum kind kind)
+static const char *write_ratings(enum kind kind)
 {
+    const char *path = mpi_path("ratings");
     FILE *file = mpi_test.rank == 0 ? fopen(path, "w") : NULL;
     for (uint32_t u = 0; file && u < USERS; u++)
         for (uint32_t i = 0; i < ITEMS; i++)
             if (rating(u, i, kind) > 0) fprintf(file, "%u\t%u\t%g\n", u + 100, 7 * i, rating(u, i, kind));
     if (file) fclose(file);
     MPI_Barrier(MPI_COMM_WORLD);
+    return path;
 }
 
 /* Users are numbered by those who have rated something. */
@@ -129,9 +129,8 @@ static void compare(const struct reference *r, const struct tr_als_side *side, d
         for (size_t k = 0; k < r->m->width; k++) {
             double value = (double)((float *)side->view->value)[i * r->m->width + k];
             double wanted = r->row[side->which][side->number[i]][k];
-            mpi_check(fabs(value - wanted) <= tolerance * largest, "%s %llu: element %zu is %g, not %g",
-                      side->which == TR_MF_USER ? "user" : "item", (unsigned long long)side->number[i], k,
-                      value, wanted);
+            mpi_check(fabs(value - wanted) <= tolerance * largest, "%s %lu: element %zu is %g, not %g",
+                      side->which == TR_MF_USER ? "user" : "item", side->number[i], k, value, wanted);
         }
 }
 
@@ -143,11 +142,10 @@ struct watch {
 
 static int watch(void *who, const tr_stage *stage, const struct tr_progress_row *row)
 {
-    (void)stage;
     struct watch *w = who;
     mpi_check(row->evaluation.objective <= w->last * (1 + 1e-6),
-              "the objective rises from %g to %g at clock %lld", w->last, row->evaluation.objective,
-              (long long)row->clock);
+              "the objective rises from %g to %g at clock %ld", w->last, row->evaluation.objective,
+              row->clock);
     w->last = row->evaluation.objective;
     return TR_OK;
 }
@@ -156,16 +154,13 @@ static int watch(void *who, const tr_stage *stage, const struct tr_progress_row 
 static void try(const char *settings, const struct tr_als_limits *limits, enum kind kind, double tolerance)
 {
     enum { SWEEPS = 2 };
-    char path[64], all[MPI_NOTE];
+    const char *path = write_ratings(kind);
     static struct watch w;
     struct tr_mf *m = NULL;
-    snprintf(path, sizeof path, "/tmp/trireme-test-als-%d", (int)getppid());
-    write_ratings(path, kind);
-    snprintf(all, sizeof all,
-             "model.bias=yes report.progress=no %s model.type=mf solve.method=als data.train=%s data.test=%s "
-             "model.rank=%d solve.epochs=%d",
-             settings, path, path, RANK, SWEEPS);
-    tr_context *tr = mpi_context(all);
+    tr_context *tr = mpi_context(mpi_text(
+        "model.bias=yes report.progress=no %s model.type=mf solve.method=als data.train=%s data.test=%s "
+        "model.rank=%d solve.epochs=%d",
+        settings, path, path, RANK, SWEEPS));
     const tr_job *job = tr_context_job(tr);
     mpi_ok(TR_NEW(&m, 1));
     mpi_ok(tr_mf_class.check(job, job->options));
@@ -190,7 +185,6 @@ static void try(const char *settings, const struct tr_als_limits *limits, enum k
     tr_mf_class.close(m);
     free(m);
     mpi_ok(tr_close(tr));
-    if (mpi_test.rank == 0) unlink(path);
 }
 
 MPI_CASE(every_layout_solves_the_same_equations)
@@ -226,12 +220,11 @@ MPI_CASE(little_memory)
 MPI_CASE(movielens)
 {
     const char *folder = getenv("TRIREME_DATA");
-    char settings[MPI_NOTE];
     struct tr_mf *m = NULL;
-    snprintf(settings, sizeof settings,
-             "data.folders=%s data.train=ml-100k/u1.base.gz data.test=ml-100k/u1.test.gz model.type=mf "
-             "solve.method=als model.rank=16 model.bias=yes model.l2=0.12 solve.epochs=8 report.progress=no",
-             folder ? folder : "");
+    const char *settings = mpi_text(
+        "data.folders=%s data.train=ml-100k/u1.base.gz data.test=ml-100k/u1.test.gz model.type=mf "
+        "solve.method=als model.rank=16 model.bias=yes model.l2=0.12 solve.epochs=8 report.progress=no",
+        folder ? folder : "");
     if (!folder) return;
     tr_context *tr = mpi_context(settings);
     mpi_ok(TR_NEW(&m, 1));
@@ -244,5 +237,3 @@ MPI_CASE(movielens)
     free(m);
     mpi_ok(tr_close(tr));
 }
-
-MPI_MAIN(&every_layout_solves_the_same_equations, &every_kind_of_equations, &little_memory, &movielens)

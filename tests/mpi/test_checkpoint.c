@@ -1,19 +1,16 @@
 /* Checkpoints of stages: a run that was stopped and resumed equals a run without interruption. */
-#include "mpi_unit.h"
+#include "resumed.h"
 
 #include "store/checkpoint.h"
 
-enum { KEYS = 40, ROWS = 60, CLOCKS = 23, MANY_CLOCKS = 200, EVERY = 4 };
+enum { CLOCKS = 23, MANY_CLOCKS = 200, EVERY = 4 };
 
 struct play {
     tr_context *tr;
-    tr_table *table;
-    tr_view *view;
+    struct resumed of;
     int64_t clocks;
     int64_t stop;                            /* the clock in which a worker asks for a stop; -1: none */
     int stopper;                             /* which one */
-    size_t first, end;                       /* rows of this worker */
-    int64_t row[ROWS];                       /* Σ (clock + 1), by row */
     int64_t begun, ran;                      /* the first clock that it computed; how many */
     int64_t judged[MANY_CLOCKS], judgements; /* rank 0: clocks that were evaluated */
     int64_t common;                          /* rank 0: the sum of them */
@@ -21,34 +18,22 @@ struct play {
 
 static int prepare(tr_worker *me, void *state)
 {
-    struct play *p = state;
-    tr_key key[KEYS];
-    for (tr_key k = 0; k < KEYS; k++) key[k] = k;
-    p->first = (size_t)(ROWS * me->worker / me->workers);
-    p->end = (size_t)(ROWS * (me->worker + 1) / me->workers);
-    return tr_view_open(p->table, key, KEYS, TR_VIEW_UPDATE, &p->view);
+    return resumed_prepare(&((struct play *)state)->of, me);
 }
 
-/* Every row adds to a key what its own state says, so that lost state shows in the table, too. */
 static int compute(tr_worker *me, void *state)
 {
     struct play *p = state;
     if (p->begun < 0) p->begun = me->clock;
     p->ran++;
-    TR_TRY(tr_view_pull(p->view));
-    for (size_t r = p->first; r < p->end; r++) {
-        p->row[r] += me->clock + 1;
-        ((double *)p->view->delta)[r % KEYS] += (double)p->row[r];
-    }
+    TR_TRY(resumed_compute(&p->of, me->clock));
     if (p->ran == p->stop && me->worker == p->stopper % me->workers) tr_signals_pass(true);
     if (p->stop >= 0) tr_sleep(p->ran < p->stop ? 2e-3 : 20e-3); /* the stop must arrive before the end */
-    return tr_view_push(p->view);
+    return tr_view_push(p->of.view);
 }
 
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
-    (void)me;
-    (void)state;
     report->sum[0] = 1;
     return TR_OK;
 }
@@ -56,7 +41,6 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
 static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     struct play *p = state;
-    (void)evaluation;
     if (p->judgements < MANY_CLOCKS) p->judged[p->judgements] = sums->clock;
     p->judgements++;
     p->common += sums->clock;
@@ -66,8 +50,7 @@ static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluati
 static int snapshot(tr_worker *me, void *state, tr_snapshot *k)
 {
     struct play *p = state;
-    size_t n = me->worker < 0 ? 0 : p->end - p->first;
-    TR_TRY(tr_snapshot_rows(k, "row", TR_I64, ROWS, 1, NULL, p->first, n, p->row + p->first));
+    TR_TRY(resumed_keep(&p->of, me, k));
     return tr_snapshot_common(k, "common", TR_I64, 1, &p->common);
 }
 
@@ -76,14 +59,13 @@ static enum tr_initial initial; /* what the table of the next run begins with */
 /* A run from its beginning, or from where the last one was stopped. */
 static int run(struct play *p, int64_t clocks, const char *settings, uint64_t every, bool fresh, int64_t stop)
 {
-    char all[MPI_NOTE];
-    snprintf(all, sizeof all, "%s output=%s", settings, mpi_folder());
+    const char *all = mpi_text("%s output=%s", settings, mpi_folder());
     *p = (struct play){
         .tr = mpi_context(all), .clocks = clocks, .stop = stop, .stopper = mpi_test.size - 1, .begun = -1};
     p->tr->job->checkpoint.every = (struct tr_job_pace){.clocks = every};
     mpi_ok(tr_checkpoints_open(p->tr, fresh));
     tr_table_options options = {.initial = initial, .scale = 1};
-    mpi_ok(tr_table_create_with(p->tr, "w", TR_F64, 1, KEYS, &options, &p->table));
+    mpi_ok(tr_table_create_with(p->tr, "w", TR_F64, 1, KEYS, &options, &p->of.table));
     const tr_stage stage = {.name = "train",
                             .state = p,
                             .clocks = clocks,
@@ -97,35 +79,9 @@ static int run(struct play *p, int64_t clocks, const char *settings, uint64_t ev
     return tr_run(p->tr, &stage);
 }
 
-static void check_table(struct play *p)
-{
-    double expected[KEYS] = {0};
-    for (int64_t r = 0; r < ROWS; r++)
-        for (int64_t c = 0, sum = 0; c < p->clocks; c++) expected[r % KEYS] += (double)(sum += c + 1);
-    if (!tr_is(p->tr, TR_SLAVE)) return;
-    const double *value = p->view->value;
-    for (int k = 0; k < KEYS; k++)
-        mpi_check(value[k] == expected[k], "key %d is %.17g, expected %.17g", k, value[k], expected[k]);
-}
-
-/* The last evaluation has pulled what the stage leaves behind. */
-static int read_again(tr_worker *me, void *state)
-{
-    struct play *p = state;
-    (void)me;
-    return tr_view_pull(p->view);
-}
-
-static void look(struct play *p)
-{
-    const tr_stage stage = {.name = "look", .state = p, .clocks = 1, .compute = read_again};
-    mpi_ok(tr_run(p->tr, &stage));
-    check_table(p);
-}
-
 static void end(struct play *p, int status)
 {
-    tr_view_close(&p->view);
+    tr_view_close(&p->of.view);
     status = tr_checkpoints_close(p->tr, status == TR_OK, status);
     (void)tr_close(p->tr);
 }
@@ -146,12 +102,11 @@ MPI_CASE(what_was_stopped_goes_on)
     size_t n = sizeof ways / sizeof *ways, step = mpi_test.size > 2 ? 3 : 1;
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (size_t w = (size_t)i % 3; w < n; w += step) {
-            char settings[MPI_NOTE / 2];
             struct play p;
-            snprintf(settings, sizeof settings, "%s %s", layout, ways[w].settings);
+            const char *settings = mpi_text("%s %s", layout, ways[w].settings);
             int64_t stop = 2 + (i * 5 + (int)w * 3) % (CLOCKS - 12), done = 0;
             int status = run(&p, CLOCKS, settings, ways[w].every, true, stop);
-            mpi_check(status == TR_ERR_STOPPED, "status %d, expected %d", status, TR_ERR_STOPPED);
+            mpi_equal(status, TR_ERR_STOPPED);
             if (tr_is(p.tr, TR_SLAVE)) done = p.ran;
             end(&p, status);
             status = run(&p, CLOCKS, settings, ways[w].every, false, -1);
@@ -159,7 +114,7 @@ MPI_CASE(what_was_stopped_goes_on)
             if (tr_is(p.tr, TR_SLAVE)) /* under ASP it may have been through */
                 mpi_check((p.begun == done || done == CLOCKS) && p.ran == CLOCKS - done,
                           "it resumes at clock %d for %d, expected %d", (int)p.begun, (int)p.ran, (int)done);
-            look(&p);
+            resumed_check(p.tr, &p.of, p.clocks);
             end(&p, status);
         }
 }
@@ -169,7 +124,7 @@ MPI_CASE(evaluations_go_on)
     struct play p;
     int status = run(&p, CLOCKS, "sync.mode=bsp", 0, true, 9);
     int64_t before = p.judgements;
-    mpi_check(status == TR_ERR_STOPPED, "status %d", status);
+    mpi_equal(status, TR_ERR_STOPPED);
     end(&p, status);
     status = run(&p, CLOCKS, "sync.mode=bsp", 0, false, -1);
     if (mpi_test.rank == 0) {
@@ -177,9 +132,8 @@ MPI_CASE(evaluations_go_on)
         for (int64_t c = EVERY; c < CLOCKS; c += EVERY) expected += c;
         mpi_check(before + p.judgements == CLOCKS / EVERY + 1, "%d evaluations, then %d", (int)before,
                   (int)p.judgements);
-        mpi_check(p.judged[0] == (before < CLOCKS / EVERY ? (before + 1) * EVERY : CLOCKS),
-                  "the next is at clock %d", (int)p.judged[0]);
-        mpi_check(p.common == expected + CLOCKS, "the sum of their clocks is %d", (int)p.common);
+        mpi_equal(p.judged[0], (before < CLOCKS / EVERY ? (before + 1) * EVERY : CLOCKS));
+        mpi_equal(p.common, expected + CLOCKS);
     }
     end(&p, status);
 }
@@ -191,7 +145,7 @@ MPI_CASE(what_has_ended_begins_again)
         struct play p;
         int status = run(&p, CLOCKS, "sync.mode=bsp", 5, false, -1);
         mpi_check(status == TR_OK, "status %d: %s", status, tr_error_text());
-        if (tr_is(p.tr, TR_SLAVE)) mpi_check(p.begun == 0, "it begins at clock %d", (int)p.begun);
+        if (tr_is(p.tr, TR_SLAVE)) mpi_equal(p.begun, 0);
         end(&p, status);
     }
 }
@@ -201,7 +155,7 @@ static int64_t check_begun(const struct play *p, int64_t stood)
 {
     int64_t stands = 0;
     if (tr_is(p->tr, TR_SLAVE)) {
-        mpi_check(p->begun == stood, "it resumes at clock %d, expected %d", (int)p->begun, (int)stood);
+        mpi_equal(p->begun, stood);
         stands = p->begun + p->ran;
     }
     MPI_Allreduce(MPI_IN_PLACE, &stands, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
@@ -226,7 +180,7 @@ MPI_CASE(another_layout_goes_on)
     initial = TR_INITIAL_ZERO;
     mpi_check(status == TR_OK, "status %d: %s", status, tr_error_text());
     check_begun(&p, stood);
-    look(&p);
+    resumed_check(p.tr, &p.of, p.clocks);
     end(&p, status);
 }
 
@@ -235,23 +189,18 @@ MPI_CASE(what_cannot_be_written_stops_nothing)
 {
     static const char *const modes[] = {"sync.mode=bsp", "sync.mode=ssp"};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
-        char settings[MPI_NOTE / 2];
         struct play p;
         struct tr_checkpoint_counts counts;
-        snprintf(settings, sizeof settings, "%s checkpoint.to=/proc/nowhere/kept", modes[i]);
-        int status = run(&p, CLOCKS, settings, 5, false, -1);
+        int status = run(&p, CLOCKS, mpi_text("%s checkpoint.to=/proc/nowhere/kept", modes[i]), 5, false, -1);
         mpi_check(status == TR_OK, "status %d: %s", status, tr_error_text());
-        look(&p);
+        resumed_check(p.tr, &p.of, p.clocks);
         tr_checkpoint_count(p.tr, &counts);
         if (mpi_test.rank == 0)
             mpi_check(counts.written == 0 && counts.failed > 0, "%d are written, %d failed",
                       (int)counts.written, (int)counts.failed);
-        tr_view_close(&p.view);
+        tr_view_close(&p.of.view);
         status = tr_checkpoints_close(p.tr, true, TR_OK);
-        mpi_check(status == TR_ERR_IO, "status %d, expected %d", status, TR_ERR_IO);
+        mpi_equal(status, TR_ERR_IO);
         (void)tr_close(p.tr);
     }
 }
-
-MPI_MAIN(&what_was_stopped_goes_on, &evaluations_go_on, &what_has_ended_begins_again, &another_layout_goes_on,
-         &what_cannot_be_written_stops_nothing)

@@ -21,39 +21,18 @@ struct history {
     struct record record[RECORDS];
 };
 
-static int open_all_keys(tr_table *table, enum tr_view_use use, tr_view **view)
-{
-    tr_key keys[KEYS + 16];
-    size_t n = (size_t)tr_table_keys(table);
-    for (size_t i = 0; i < n; i++) keys[i] = i;
-    return tr_view_open(table, keys, n, use, view);
-}
-
 static int prepare(tr_worker *me, void *state)
 {
     struct history *h = state;
-    (void)me;
-    TR_TRY(open_all_keys(h->table, TR_VIEW_UPDATE, &h->view));
-    return h->quiet ? open_all_keys(h->quiet, TR_VIEW_UPDATE, &h->quiet_view) : TR_OK;
-}
-
-/* Sleeps, but looks after the other roles of this rank. */
-static int nap(tr_context *tr, double seconds)
-{
-    double until = tr_now() + seconds;
-    int did = 0;
-    while (tr_now() < until) {
-        TR_TRY(tr_progress(tr, &did));
-        tr_sleep(2e-4);
-    }
-    return TR_OK;
+    TR_TRY(mpi_open_view(h->table, TR_VIEW_UPDATE, &h->view));
+    return h->quiet ? mpi_open_view(h->quiet, TR_VIEW_UPDATE, &h->quiet_view) : TR_OK;
 }
 
 static int compute(tr_worker *me, void *state)
 {
     struct history *h = state;
     bool slow = me->worker == h->slow;
-    if (slow) TR_TRY(nap(h->tr, h->nap));
+    if (slow) TR_TRY(mpi_nap(h->tr, h->nap));
     TR_TRY(tr_view_pull(h->view));
     const int64_t *value = h->view->value;
     struct record *r = &h->record[me->clock];
@@ -83,17 +62,8 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     const int64_t *value = h->view->value;
     if (me->clock == h->clocks)
         for (int k = 0; k < KEYS; k++)
-            mpi_check(value[k] == h->clocks * me->workers, "at the end key %d is %lld", k,
-                      (long long)value[k]);
+            mpi_check(value[k] == h->clocks * me->workers, "at the end key %d is %ld", k, value[k]);
     report->sum[0] = 1;
-    return TR_OK;
-}
-
-static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
-{
-    (void)state;
-    (void)sums;
-    evaluation->objective = 1;
     return TR_OK;
 }
 
@@ -105,7 +75,7 @@ static tr_stage stage_of(struct history *h)
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate,
-                      .summarize = summarize};
+                      .summarize = mpi_summarize};
 }
 
 static bool works(const struct history *h)
@@ -122,12 +92,12 @@ static int workers(const struct history *h)
 __attribute__((format(printf, 3, 4))) static void begin(struct history *h, const char *layout,
                                                         const char *settings, ...)
 {
-    char rest[MPI_NOTE / 2], all[MPI_NOTE];
+    char rest[MPI_NOTE / 2];
     va_list values;
     va_start(values, settings);
     vsnprintf(rest, sizeof rest, settings, values);
     va_end(values);
-    snprintf(all, sizeof all, "%s %s", layout, rest);
+    const char *all = mpi_text("%s %s", layout, rest);
     *h = (struct history){.tr = mpi_context(all), .clocks = CLOCKS, .nap = 0.004};
     h->slow = workers(h) - 1;
     mpi_ok(tr_table_create(h->tr, "w", TR_I64, 1, KEYS + 16, &h->table));
@@ -137,8 +107,7 @@ static void end(struct history *h)
 {
     tr_view_close(&h->view);
     tr_view_close(&h->quiet_view);
-    mpi_check(h->tr->tables->way.under_way == 0, "%u pulls and pushes are still on their way",
-              h->tr->tables->way.under_way);
+    mpi_equal(h->tr->tables->way.under_way, 0);
     bool to_the_end = h->clock >= h->clocks; /* who is stopped early may have nothing to tell yet */
     mpi_check(!works(h) || !to_the_end || h->tr->tables->traffic.way_seconds > 0, "nothing was on its way");
     mpi_check(h->tr->tables->traffic.hidden_seconds <= h->tr->tables->traffic.way_seconds,
@@ -152,8 +121,7 @@ static void check_bsp(const struct history *h)
     for (int64_t c = 0; works(h) && c < h->clocks; c++) {
         const struct record *r = &h->record[c];
         mpi_check(r->least == c * workers(h) && r->most == c * workers(h) && r->own == c,
-                  "clock %lld: keys hold %lld to %lld updates, not %lld", (long long)c, (long long)r->least,
-                  (long long)r->most, (long long)(c * workers(h)));
+                  "clock %ld: keys hold %ld to %ld updates, not %ld", c, r->least, r->most, c * workers(h));
     }
 }
 
@@ -176,8 +144,8 @@ static void bsp(int way, const char *push, bool quiet)
             for (int64_t c = 0; turn == 1 && works(&h) && c < h.clocks; c++)
                 mpi_check(h.record[c].least == (h.clocks + c) * workers(&h) &&
                               h.record[c].most == h.record[c].least,
-                          "clock %lld of the second stage: keys hold %lld to %lld updates", (long long)c,
-                          (long long)h.record[c].least, (long long)h.record[c].most);
+                          "clock %ld of the second stage: keys hold %ld to %ld updates", c, h.record[c].least,
+                          h.record[c].most);
             tr_view_close(&h.view);
             tr_view_close(&h.quiet_view);
         }
@@ -236,20 +204,19 @@ MPI_CASE(who_only_pushes_does_not_confuse_clocks)
 static int prepare_reader(tr_worker *me, void *state)
 {
     struct history *h = state;
-    return open_all_keys(h->table, me->worker == h->slow ? TR_VIEW_READ : TR_VIEW_UPDATE, &h->view);
+    return mpi_open_view(h->table, me->worker == h->slow ? TR_VIEW_READ : TR_VIEW_UPDATE, &h->view);
 }
 
 static int read_only(tr_worker *me, void *state)
 {
     struct history *h = state;
     if (me->worker != h->slow) return compute(me, state);
-    TR_TRY(nap(h->tr, h->nap));
+    TR_TRY(mpi_nap(h->tr, h->nap));
     TR_TRY(tr_view_pull(h->view));
     int64_t wanted = me->clock * (me->workers - 1);
     for (int k = 0; k < KEYS; k++) {
         int64_t value = ((const int64_t *)h->view->value)[k];
-        mpi_check(value == wanted, "clock %lld: a reader sees %lld updates, not %lld", (long long)me->clock,
-                  (long long)value, (long long)wanted);
+        mpi_check(value == wanted, "clock %ld: a reader sees %ld updates, not %ld", me->clock, value, wanted);
     }
     return TR_OK;
 }
@@ -292,11 +259,11 @@ static void ssp(int way, const char *push, int64_t staleness, bool prefetch)
         for (int64_t c = 0; works(&h) && c < h.clocks; c++) {
             const struct record *r = &h.record[c];
             int64_t bound = c > staleness ? c - staleness : 0;
-            mpi_check(r->slowest >= c - staleness, "clock %lld was read while the slowest was at %lld",
-                      (long long)c, (long long)r->slowest);
-            mpi_check(r->least >= bound * workers(&h), "clock %lld: only %lld updates of %lld seen",
-                      (long long)c, (long long)r->least, (long long)(bound * workers(&h)));
-            mpi_check(r->own == c, "clock %lld: %lld own updates seen", (long long)c, (long long)r->own);
+            mpi_check(r->slowest >= c - staleness, "clock %ld was read while the slowest was at %ld", c,
+                      r->slowest);
+            mpi_check(r->least >= bound * workers(&h), "clock %ld: only %ld updates of %ld seen", c, r->least,
+                      bound * workers(&h));
+            mpi_equal(r->own, c);
             ahead |= r->slowest < c;
         }
         MPI_Allreduce(MPI_IN_PLACE, &ahead, 1, MPI_INT, MPI_MAX, h.tr->world);
@@ -325,12 +292,11 @@ static int compute_until_alone(tr_worker *me, void *state)
     struct history *h = state;
     TR_TRY(tr_view_pull(h->view));
     const int64_t *value = h->view->value;
-    mpi_check(value[KEYS + me->worker] == me->clock, "clock %lld: %lld own updates", (long long)me->clock,
-              (long long)value[KEYS + me->worker]);
+    mpi_equal(value[KEYS + me->worker], me->clock);
     if (me->worker == h->slow && me->clock == 1) { /* waits until all others have ended all clocks */
         double until = tr_now() + 10;
         for (int64_t done = 0; done < h->clocks * (me->workers - 1) + 1 && tr_now() < until;) {
-            TR_TRY(nap(h->tr, 1e-3));
+            TR_TRY(mpi_nap(h->tr, 1e-3));
             TR_TRY(tr_pull_start(h->view, h->view->value, TR_PULL_SERVERS, -1));
             TR_WAIT_UNTIL(h->tr, !tr_pull_busy(h->view), "a read");
             done = value[0];
@@ -370,8 +336,7 @@ static int compute_with_seams(tr_worker *me, void *state)
         int64_t all = h->clocks * (me->workers - 1) + 1;
         double until = tr_now() + 20;
         while (*value < all && tr_now() < until) tr_seam();
-        mpi_check(*value == all, "%lld of %lld updates came while a worker computed", (long long)*value,
-                  (long long)all);
+        mpi_equal(*value, all);
         mpi_check(me->workers == 1 || h->tr->tables->service.at_seams > 0, "seams did nothing");
     }
     for (int k = 0; k < KEYS; k++) ((int64_t *)h->view->delta)[k] = 1;
@@ -428,8 +393,7 @@ static int compute_beside_silence(tr_worker *me, void *state)
     }
     TR_TRY(tr_view_pull(h->view));
     const int64_t *value = h->view->value;
-    mpi_check(value[KEYS + me->worker] == me->clock, "clock %lld: %lld own updates", (long long)me->clock,
-              (long long)value[KEYS + me->worker]);
+    mpi_equal(value[KEYS + me->worker], me->clock);
     if (me->worker == 0 && me->clock == 2) send_word(h, h->slow);
     TR_TRY(tr_view_prefetch(h->view));
     if (me->worker == 0 && me->clock == 1) {
@@ -461,27 +425,24 @@ MPI_CASE(a_clock_begins_while_the_last_update_is_on_its_way)
 /* Told to stop while the fast workers wait for the slow one, all end. */
 static int stop_soon(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
-    (void)state;
     evaluation->stop = sums->clock >= 2;
     return TR_OK;
 }
 
 static int count_workers(tr_worker *me, void *state, tr_report *report)
 {
-    (void)state;
     report->sum[0] = me->worker;
     return TR_OK;
 }
 
 MPI_CASE(an_early_stop_leaves_nobody_waiting)
 {
-    static const char *const modes[] = {"bsp", "ssp sync.staleness=1", "asp"};
     for (size_t mode = 0; mode < 3; mode++) {
         const char *layout;
         for (int i = 0; (layout = mpi_layout(i)); i++) {
             if (!mpi_chosen(i, (int)mode, 2)) continue;
             struct history h;
-            begin(&h, layout, "sync.mode=%s", modes[mode]);
+            begin(&h, layout, "sync.mode=%s", mpi_modes[mode]);
             h.clocks = 40;
             h.nap = 0.002;
             h.prefetch = true;
@@ -490,7 +451,7 @@ MPI_CASE(an_early_stop_leaves_nobody_waiting)
             stage.summarize = stop_soon;
             stage.evaluate_every = 2;
             mpi_ok(tr_run(h.tr, &stage));
-            if (works(&h) && mode == 0) mpi_check(h.clock == 2, "stopped at clock %lld", (long long)h.clock);
+            if (works(&h) && mode == 0) mpi_equal(h.clock, 2);
             if (tr_is(h.tr, TR_SLAVE) && h.tr->me.group * h.tr->layout.group_size + h.tr->me.member == h.slow)
                 mpi_check(h.clock < h.clocks, "nobody stopped");
             end(&h);
@@ -514,11 +475,10 @@ static int evaluate_and_read_ahead(tr_worker *me, void *state, tr_report *report
 
 MPI_CASE(an_evaluation_of_the_end_leaves_nothing_on_its_way)
 {
-    static const char *const modes[] = {"bsp", "ssp sync.staleness=1", "asp"};
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
         struct history h;
-        begin(&h, layout, "sync.mode=%s table.route=request", modes[i % 3]);
+        begin(&h, layout, "sync.mode=%s table.route=request", mpi_modes[i % 3]);
         h.prefetch = true;
         tr_stage stage = stage_of(&h);
         stage.evaluate = evaluate_and_read_ahead;
@@ -562,12 +522,9 @@ static int step_walk(tr_worker *me, void *state)
 static int read_walk(tr_worker *me, void *state, tr_report *report)
 {
     struct walk *w = state;
-    (void)report;
     if (me->worker != 0) return TR_OK;
-    tr_key keys[KEYS];
-    for (tr_key k = 0; k < KEYS; k++) keys[k] = k;
     tr_view *all;
-    TR_TRY(tr_view_open(w->table, keys, KEYS, TR_VIEW_READ, &all));
+    TR_TRY(mpi_open_view(w->table, TR_VIEW_READ, &all));
     TR_TRY(tr_view_pull(all));
     memcpy(w->end, all->value, sizeof w->end);
     tr_view_close(&all);
@@ -585,7 +542,7 @@ static void take_walk(const char *settings, struct walk *w)
                                   .prepare = open_walk,
                                   .compute = step_walk,
                                   .evaluate = read_walk,
-                                  .summarize = summarize}));
+                                  .summarize = mpi_summarize}));
     tr_view_close(&w->view);
     mpi_ok(tr_close(tr));
 }
@@ -599,11 +556,10 @@ MPI_CASE(bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
         for (int i = 0; (layout = mpi_layout(i)); i++) {
             if (!mpi_chosen(i, (int)way, 2)) continue;
             struct walk first, next;
-            char settings[MPI_NOTE];
             for (int again = 0; again < 3; again++) {
-                snprintf(settings, sizeof settings, "%s %s %s", layout, ways[way],
-                         again == 2 ? "sync.mode=ssp sync.staleness=0" : "");
-                take_walk(settings, again ? &next : &first);
+                take_walk(mpi_text("%s %s %s", layout, ways[way],
+                                   again == 2 ? "sync.mode=ssp sync.staleness=0" : ""),
+                          again ? &next : &first);
                 if (again) mpi_check(!memcmp(first.end, next.end, sizeof first.end), "run %d differs", again);
             }
         }
@@ -622,10 +578,7 @@ enum { HELD_KEYS = 50, HELD_CLOCKS = 6 };
 static int prepare_held(tr_worker *me, void *state)
 {
     struct held *h = state;
-    tr_key keys[HELD_KEYS];
-    (void)me;
-    for (size_t i = 0; i < HELD_KEYS; i++) keys[i] = i;
-    return tr_view_open(h->table, keys, HELD_KEYS, TR_VIEW_UPDATE, &h->view);
+    return mpi_open_view(h->table, TR_VIEW_UPDATE, &h->view);
 }
 
 static int push_little(tr_worker *me, void *state)
@@ -644,7 +597,7 @@ static int find_all(tr_worker *me, void *state, tr_report *report)
     const struct held *h = state;
     TR_TRY(tr_view_pull(h->view));
     float value = *(float *)h->view->value, wanted = 0.5F * HELD_CLOCKS * (float)me->workers;
-    mpi_check(value == wanted, "%g of %g has arrived", (double)value, (double)wanted);
+    mpi_equal(value, wanted);
     report->sum[0] = 1;
     return TR_OK;
 }
@@ -654,10 +607,8 @@ MPI_CASE(what_filters_hold_comes_at_the_end)
 {
     static const char *const modes[] = {"bsp", "ssp", "asp"};
     for (int i = 0; i < 6; i++) {
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "sync.mode=%s table.filter=threshold table.filter_limit=100%s",
-                 modes[i % 3], i >= 3 ? " ranks.node_size=1" : "");
-        tr_context *tr = mpi_context(settings);
+        tr_context *tr = mpi_context(mpi_text("sync.mode=%s table.filter=threshold table.filter_limit=100%s",
+                                              modes[i % 3], i >= 3 ? " ranks.node_size=1" : ""));
         struct held held = {0};
         mpi_ok(tr_table_create(tr, "t", TR_F32, 1, HELD_KEYS, &held.table));
         mpi_ok(tr_run(tr, &(tr_stage){.name = "hold",
@@ -670,11 +621,3 @@ MPI_CASE(what_filters_hold_comes_at_the_end)
         mpi_ok(tr_close(tr));
     }
 }
-
-MPI_MAIN(&bsp_is_exact_with_direct_merge, &bsp_is_exact_with_merge_in_rounds, &bsp_is_exact_with_messages,
-         &bsp_is_exact_with_accumulate, &who_only_pushes_does_not_confuse_clocks,
-         &a_slow_reader_is_waited_for, &ssp_keeps_its_bound, &ssp_keeps_its_bound_with_messages,
-         &ssp_keeps_its_bound_with_accumulate, &asp_waits_for_nobody,
-         &servers_answer_while_their_rank_computes, &a_clock_begins_while_the_last_update_is_on_its_way,
-         &an_early_stop_leaves_nobody_waiting, &what_filters_hold_comes_at_the_end,
-         &an_evaluation_of_the_end_leaves_nothing_on_its_way, &bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)

@@ -2,7 +2,6 @@
 #include "mpi_unit.h"
 
 #include <fcntl.h>
-#include <math.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -30,35 +29,62 @@ static float row_label(int r, int kinds)
 }
 
 struct text_file {
-    char path[64];
+    const char *path;
     uint64_t nonzeros;
     uint32_t highest;
 };
 
-/* kinds: 2 is ±1, 1 is 0/1, 3 is three. All ranks learn the path; rank 0 writes. */
+/* Rank 0 writes into a file that all ranks read; NULL on others. */
+static FILE *open_text(struct text_file *f)
+{
+    f->path = mpi_path("data");
+    return mpi_test.rank == 0 ? fopen(f->path, "w") : NULL;
+}
+
+static void close_text(FILE *file)
+{
+    if (file) fclose(file);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* kinds: 2 is ±1, 1 is 0/1, 3 is three. */
 static struct text_file write_rows(uint32_t base, bool binary, int kinds, uint32_t shift)
 {
-    struct text_file f = {.path = ""};
-    FILE *file = NULL;
-    if (mpi_test.rank == 0) {
-        snprintf(f.path, sizeof f.path, "/tmp/trireme-test-data-%d", (int)getpid());
-        file = fopen(f.path, "w");
-    }
+    struct text_file f = {.path = NULL};
+    FILE *file = open_text(&f);
     for (int r = 0; r < ROWS; r++) {
         uint32_t column[OWN];
         int n = row_features(r, column);
         if (file) fprintf(file, "%g", (double)row_label(r, kinds));
         for (int i = 0; i < n; i++) {
-            if (file)
-                fprintf(file, " %u:%g", column[i] + base + shift, (double)row_value(r, column[i], binary));
+            float value = row_value(r, column[i], binary);
+            if (file) fprintf(file, " %u:%g", column[i] + base + shift, (double)value);
             if (column[i] > f.highest) f.highest = column[i];
         }
         if (file) fputc('\n', file);
         f.nonzeros += (uint64_t)n;
     }
-    if (file) fclose(file);
-    MPI_Bcast(f.path, sizeof f.path, MPI_CHAR, 0, MPI_COMM_WORLD);
+    close_text(file);
     return f;
+}
+
+/* Opens data of the settings; NULL (noted) if that fails. */
+static tr_data *open_data(tr_context *tr, enum tr_data_part part, const tr_data *like)
+{
+    tr_data *data = NULL;
+    mpi_ok(tr_data_open(tr, part, like, &data));
+    return data;
+}
+
+static void close_data(tr_context *tr, tr_data **data)
+{
+    tr_data_close(data);
+    mpi_ok(tr_close(tr));
+}
+
+static void sum_over_ranks(void *numbers, int n)
+{
+    MPI_Allreduce(MPI_IN_PLACE, numbers, n, MPI_UINT32_T, MPI_SUM, MPI_COMM_WORLD);
 }
 
 /* Opens the data and counts every (row, column) that this rank holds in seen, by value. */
@@ -74,8 +100,7 @@ static void count_values(const tr_data *data, uint32_t *seen)
                       i);
             int number = (int)b->value[k], row = number / 100;
             uint32_t column = (uint32_t)(number % 100);
-            mpi_check(data->keys[b->column[k]] == column, "key %llu in the place of %u",
-                      (unsigned long long)data->keys[b->column[k]], column);
+            mpi_equal(data->keys[b->column[k]], column);
             mpi_check(b->label[i] == row_label(row, 2), "row %d has label %g", row, (double)b->label[i]);
             if (row >= 0 && row < ROWS) seen[row * COLUMNS + (int)column]++;
         }
@@ -84,18 +109,16 @@ static void count_values(const tr_data *data, uint32_t *seen)
 static void read_back(const char *settings, bool vertical)
 {
     struct text_file f = write_rows(1, false, 2, 0);
-    char all[MPI_NOTE];
-    snprintf(all, sizeof all, "%s data.train=%s data.partition=%s", settings, f.path,
-             vertical ? "vertical" : "horizontal");
-    tr_context *tr = mpi_context(all);
+    tr_context *tr = mpi_context(mpi_text("%s data.train=%s data.partition=%s", settings, f.path,
+                                          vertical ? "vertical" : "horizontal"));
     tr_data *data = NULL;
     int status = tr_data_open(tr, TR_DATA_TRAIN, NULL, &data);
     mpi_ok(status);
     if (status != TR_OK) return;
-    mpi_check(data->total_rows == ROWS && data->total_nonzeros == f.nonzeros, "%llu rows, %llu non-zeros",
-              (unsigned long long)data->total_rows, (unsigned long long)data->total_nonzeros);
-    mpi_check(data->columns == f.highest + 1 && data->first_index == 1, "%llu columns from %u",
-              (unsigned long long)data->columns, data->first_index);
+    mpi_check(data->total_rows == ROWS && data->total_nonzeros == f.nonzeros, "%lu rows, %lu non-zeros",
+              data->total_rows, data->total_nonzeros);
+    mpi_check(data->columns == f.highest + 1 && data->first_index == 1, "%lu columns from %u", data->columns,
+              data->first_index);
     static uint32_t seen[ROWS * COLUMNS];
     memset(seen, 0, sizeof seen);
     uint64_t rows = 0;
@@ -106,22 +129,18 @@ static void read_back(const char *settings, bool vertical)
             uint64_t n = data->n_keys, least, most, first = vertical || tr->me.member == 0 ? rows : 0;
             for (size_t i = 0; vertical && i < data->n_keys; i++)
                 mpi_check(tr_column_member((uint32_t)data->keys[i], tr->layout.group_size) == tr->me.member,
-                          "key %llu belongs to another member", (unsigned long long)data->keys[i]);
+                          "key %lu belongs to another member", data->keys[i]);
             MPI_Allreduce(&n, &least, 1, MPI_UINT64_T, MPI_MIN, tr->group);
             MPI_Allreduce(&n, &most, 1, MPI_UINT64_T, MPI_MAX, tr->group);
-            if (!vertical)
-                mpi_check(least == most, "members number %llu and %llu keys", (unsigned long long)least,
-                          (unsigned long long)most);
+            if (!vertical) mpi_equal(least, most);
             MPI_Bcast(&first, 1, MPI_UINT64_T, 0, tr->group);
-            if (vertical)
-                mpi_check(first == rows, "members hold %llu and %llu rows", (unsigned long long)first,
-                          (unsigned long long)rows);
+            if (vertical) mpi_equal(first, rows);
         }
         if (vertical && tr->me.member > 0) rows = 0; /* counted at member 0 */
     }
     MPI_Allreduce(MPI_IN_PLACE, seen, ROWS * COLUMNS, MPI_UINT32_T, MPI_SUM, tr->world);
     MPI_Allreduce(MPI_IN_PLACE, &rows, 1, MPI_UINT64_T, MPI_SUM, tr->world);
-    mpi_check(rows == ROWS, "workers hold %llu rows", (unsigned long long)rows);
+    mpi_equal(rows, ROWS);
     for (int r = 0; r < ROWS; r++) {
         uint32_t column[OWN];
         int n = row_features(r, column);
@@ -133,9 +152,7 @@ static void read_back(const char *settings, bool vertical)
     }
     for (int i = 0; i < ROWS * COLUMNS; i++)
         mpi_check(seen[i] == 0, "row %d column %d was not in the file", i / COLUMNS, i % COLUMNS);
-    tr_data_close(&data);
-    mpi_ok(tr_close(tr));
-    if (mpi_test.rank == 0) unlink(f.path);
+    close_data(tr, &data);
 }
 
 MPI_CASE(all_rows_are_read_once)
@@ -161,23 +178,18 @@ MPI_CASE(labels_and_index_base_are_found)
                {1, false, 1, 2, {0, 1}}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct text_file f = write_rows(all[i].base, all[i].binary, all[i].kinds, 0);
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "data.train=%s", f.path);
-        tr_context *tr = mpi_context(settings);
-        tr_data *data = NULL;
-        mpi_ok(tr_data_open(tr, TR_DATA_TRAIN, NULL, &data));
+        tr_context *tr = mpi_context(mpi_text("data.train=%s", f.path));
+        tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
         if (!data) return;
-        mpi_check(data->first_index == all[i].base, "the first index is %u", data->first_index);
+        mpi_equal(data->first_index, all[i].base);
         mpi_check(!data->rows.value == all[i].binary, "values are%s stored", data->rows.value ? "" : " not");
-        mpi_check(data->labels == all[i].labels, "%zu labels", data->labels);
+        mpi_equal(data->labels, all[i].labels);
         for (size_t k = 0; k < data->labels && k < all[i].labels; k++)
             mpi_check(data->label[k] == all[i].label[k], "label %zu is %g", k, (double)data->label[k]);
         bool third = strstr(tr_data_third_label(data), "third kind") != NULL;
         mpi_check(third == (all[i].kinds == 3) || mpi_test.rank != 0, "third label: %s",
                   tr_data_third_label(data));
-        tr_data_close(&data);
-        mpi_ok(tr_close(tr));
-        if (mpi_test.rank == 0) unlink(f.path);
+        close_data(tr, &data);
     }
 }
 
@@ -190,14 +202,12 @@ MPI_CASE(unknown_columns_are_dropped)
     if (mpi_test.rank == 0) mpi_check(rename(train.path, kept) == 0, "rename");
     enum { SHIFT = 40 };
     struct text_file test = write_rows(1, false, 2, SHIFT);
-    char settings[MPI_NOTE];
-    snprintf(settings, sizeof settings, "data.train=%s data.test=%s", kept, test.path);
-    tr_context *tr = mpi_context(settings);
+    tr_context *tr = mpi_context(mpi_text("data.train=%s data.test=%s", kept, test.path));
     tr_data *data = NULL, *more = NULL;
     mpi_ok(tr_data_open(tr, TR_DATA_TRAIN, NULL, &data));
     mpi_ok(tr_data_open(tr, TR_DATA_TEST, data, &more));
     if (!data || !more) return;
-    mpi_check(more->columns == data->columns, "%llu columns", (unsigned long long)more->columns);
+    mpi_equal(more->columns, data->columns);
     uint64_t wanted = 0, found = more->rows.n ? more->rows.begin[more->rows.n] : 0;
     for (int r = 0; r < ROWS; r++) {
         uint32_t column[OWN];
@@ -208,12 +218,10 @@ MPI_CASE(unknown_columns_are_dropped)
             mpi_check(more->keys[more->rows.column[k]] == (tr_key)((int)more->rows.value[k] % 100 + SHIFT),
                       "wrong key");
     MPI_Allreduce(MPI_IN_PLACE, &found, 1, MPI_UINT64_T, MPI_SUM, tr->world);
-    mpi_check(found == wanted, "%llu non-zeros, not %llu", (unsigned long long)found,
-              (unsigned long long)wanted);
+    mpi_equal(found, wanted);
     tr_data_close(&data);
     tr_data_close(&more);
     mpi_ok(tr_close(tr));
-    if (mpi_test.rank == 0) unlink(kept), unlink(test.path);
 }
 
 /* The label of row r is 0 in the first half of the rows and 1 in the second. */
@@ -221,15 +229,11 @@ enum { SORTED_ROWS = 20000 };
 
 static struct text_file write_sorted(void)
 {
-    struct text_file f = {.path = "", .nonzeros = 3 * SORTED_ROWS, .highest = SORTED_ROWS + 1};
-    if (mpi_test.rank == 0) {
-        snprintf(f.path, sizeof f.path, "/tmp/trireme-test-data-%d", (int)getpid());
-        FILE *file = fopen(f.path, "w");
-        for (int r = 0; file && r < SORTED_ROWS; r++)
-            fprintf(file, "%d 1:0.25 2:%06d %d:1e-3\n", 2 * r / SORTED_ROWS, r, r + 3);
-        if (file) fclose(file);
-    }
-    MPI_Bcast(f.path, sizeof f.path, MPI_CHAR, 0, MPI_COMM_WORLD);
+    struct text_file f = {.nonzeros = 3 * SORTED_ROWS, .highest = SORTED_ROWS + 1};
+    FILE *file = open_text(&f);
+    for (int r = 0; file && r < SORTED_ROWS; r++)
+        fprintf(file, "%d 1:0.25 2:%06d %d:1e-3\n", 2 * r / SORTED_ROWS, r, r + 3);
+    close_text(file);
     return f;
 }
 
@@ -237,15 +241,11 @@ static struct text_file write_sorted(void)
 static void shares_of_label_1(const char *settings, const char *order, double *least, double *most)
 {
     struct text_file f = write_sorted();
-    char all[MPI_NOTE];
-    snprintf(all, sizeof all, "%s data.train=%s data.order=%s", settings, f.path, order);
-    tr_context *tr = mpi_context(all);
-    tr_data *data = NULL;
-    mpi_ok(tr_data_open(tr, TR_DATA_TRAIN, NULL, &data));
+    tr_context *tr = mpi_context(mpi_text("%s data.train=%s data.order=%s", settings, f.path, order));
+    tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
     if (!data) return;
     mpi_check(data->total_rows == SORTED_ROWS && data->total_nonzeros == f.nonzeros,
-              "%llu rows, %llu non-zeros", (unsigned long long)data->total_rows,
-              (unsigned long long)data->total_nonzeros);
+              "%lu rows, %lu non-zeros", data->total_rows, data->total_nonzeros);
     double share[2] = {0, -1}; /* MPI_MAX: of label 1, and minus that */
     size_t ones = 0, n = data->rows.n;
     for (size_t i = 0; i < n; i++) ones += data->rows.label[i] == 1;
@@ -256,21 +256,17 @@ static void shares_of_label_1(const char *settings, const char *order, double *l
     MPI_Allreduce(MPI_IN_PLACE, share, 2, MPI_DOUBLE, MPI_MAX, tr->world);
     *most = share[0];
     *least = -share[1];
-    tr_data_close(&data);
-    mpi_ok(tr_close(tr));
-    if (mpi_test.rank == 0) unlink(f.path);
+    close_data(tr, &data);
 }
 
 MPI_CASE(sorted_files_are_dealt)
 {
     static const char *const partition[] = {"horizontal", "vertical"};
     const char *layout;
-    char settings[MPI_NOTE / 2];
     double least = 0, most = 0;
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int k = 0; k < 2; k++) {
-            snprintf(settings, sizeof settings, "%s data.partition=%s", layout, partition[k]);
-            shares_of_label_1(settings, "dealt", &least, &most);
+            shares_of_label_1(mpi_text("%s data.partition=%s", layout, partition[k]), "dealt", &least, &most);
             mpi_check(least > 0.45 && most < 0.55, "%g to %g of the rows have label 1", least, most);
         }
     if (mpi_test.size < 2) return;
@@ -282,42 +278,31 @@ MPI_CASE(sorted_files_are_dealt)
 MPI_CASE(the_same_layout_gives_the_same_rows)
 {
     struct text_file f = write_sorted();
-    char settings[MPI_NOTE];
     uint64_t sum[2] = {0};
-    snprintf(settings, sizeof settings, "data.train=%s", f.path);
+    const char *settings = mpi_text("data.train=%s", f.path);
     for (int k = 0; k < 2; k++) {
         tr_context *tr = mpi_context(settings);
-        tr_data *data = NULL;
-        mpi_ok(tr_data_open(tr, TR_DATA_TRAIN, NULL, &data));
+        tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
         if (!data) return;
         for (size_t i = 0; i < data->rows.n; i++) { /* the last column tells the row */
             uint64_t key = data->keys[data->rows.column[data->rows.begin[i + 1] - 1]];
             sum[k] = tr_mix(sum[k] + key);
         }
-        tr_data_close(&data);
-        mpi_ok(tr_close(tr));
+        close_data(tr, &data);
     }
     mpi_check(sum[0] == sum[1], "other rows, or in another order");
-    if (mpi_test.rank == 0) unlink(f.path);
 }
 
-/* ---- what rank 0 writes, as plain text or packed ---- */
-
-static void name_file(char path[64], const char *what)
+/* Writes a text, packed if the name ends with .gz; returns its path. */
+static const char *write_text(const char *name, const char *text, size_t n)
 {
-    snprintf(path, 64, "/tmp/trireme-test-%d-%s", (int)getpid(), what);
-    MPI_Bcast(path, 64, MPI_CHAR, 0, MPI_COMM_WORLD);
-}
-
-/* All ranks; the file is there when this returns. */
-static void write_text(const char *path, const char *text, size_t n, bool packed)
-{
-    if (mpi_test.rank == 0) {
-        gzFile file = gzopen(path, packed ? "wb" : "wbT");
-        bool written = file && gzwrite(file, text, (unsigned)n) == (int)n;
-        mpi_check(gzclose(file) == Z_OK && written, "%s was not written", path);
-    }
+    if (!strstr(name, ".gz")) return mpi_write(name, text, n);
+    const char *path = mpi_path(name);
+    gzFile file = mpi_test.rank == 0 ? gzopen(path, "wb") : NULL;
+    bool written = file && gzwrite(file, text, (unsigned)n) == (int)n;
+    if (file) mpi_check(gzclose(file) == Z_OK && written, "%s was not written", path);
     MPI_Barrier(MPI_COMM_WORLD);
+    return path;
 }
 
 /* Makes the order of n things another one, the same on all ranks. */
@@ -331,19 +316,6 @@ static void shuffle(int *order, int n)
         order[i] = order[k];
         order[k] = kept;
     }
-}
-
-/* Opens data of the settings; NULL (noted) if that fails. */
-static tr_data *open_data(tr_context *tr, enum tr_data_part part, const tr_data *like)
-{
-    tr_data *data = NULL;
-    mpi_ok(tr_data_open(tr, part, like, &data));
-    return data;
-}
-
-static void sum_over_ranks(void *numbers, int n)
-{
-    MPI_Allreduce(MPI_IN_PLACE, numbers, n, MPI_UINT32_T, MPI_SUM, MPI_COMM_WORLD);
 }
 
 /* ---- ratings ---- */
@@ -400,13 +372,13 @@ static void check_ratings(const tr_data *data, uint32_t *seen, uint32_t *rows, d
 {
     const tr_batch *b = &data->rows;
     for (size_t k = 0; k < b->n; k++) {
-        mpi_check(data->row[k] < USERS, "row %llu", (unsigned long long)data->row[k]);
+        mpi_check(data->row[k] < USERS, "row %lu", data->row[k]);
         if (data->row[k] >= USERS) return;
         rows[data->row[k]]++;
         for (uint64_t j = b->begin[k]; j < b->begin[k + 1]; j++) {
             tr_key item = data->keys[b->column[j]];
             mpi_check(j == b->begin[k] || b->column[j - 1] < b->column[j], "columns do not ascend");
-            mpi_check(item < ITEMS, "item %llu", (unsigned long long)item);
+            mpi_check(item < ITEMS, "item %lu", item);
             if (item >= ITEMS) return;
             int u = (int)data->row[k], i = (int)item;
             double wanted = u * 100 + i - (is_twice(u, i) ? right : 0);
@@ -440,17 +412,14 @@ static int check_names(void *state, const tr_names_piece *p)
 /* right: the difference to the right value of a pair that occurs twice. */
 static void read_ratings(const char *settings, bool text, double right)
 {
-    char all[MPI_NOTE];
-    snprintf(all, sizeof all, "%s model.type=mf", settings);
-    tr_context *tr = mpi_context(all);
+    tr_context *tr = mpi_context(mpi_text("%s model.type=mf", settings));
     tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
     if (!data) return;
     struct ratings *r = print_ratings(text);
     mpi_check(data->total_rows == USERS && data->row_numbers == USERS && data->columns == ITEMS &&
                   data->total_nonzeros == r->pairs,
-              "%llu users, %llu items, %llu ratings", (unsigned long long)data->total_rows,
-              (unsigned long long)data->columns, (unsigned long long)data->total_nonzeros);
-    if (right == 0) mpi_check(data->total_values == r->sum, "the sum is %g", data->total_values);
+              "%lu users, %lu items, %lu ratings", data->total_rows, data->columns, data->total_nonzeros);
+    if (right == 0) mpi_equal(data->total_values, r->sum);
     static uint32_t seen[USERS * ITEMS], rows[USERS];
     memset(seen, 0, sizeof seen);
     memset(rows, 0, sizeof rows);
@@ -468,32 +437,26 @@ static void read_ratings(const char *settings, bool text, double right)
     mpi_check(tr_names_are_numbers(data->row_names) != text && tr_names_are_numbers(data->column_names),
               "the kind of names");
     mpi_ok(tr_names_each(data->row_names, check_names, &listed));
-    mpi_check(mpi_test.rank > 0 || (listed.n == USERS && listed.right), "%llu names",
-              (unsigned long long)listed.n);
+    mpi_check(mpi_test.rank > 0 || (listed.n == USERS && listed.right), "%lu names", listed.n);
     free(r);
-    tr_data_close(&data);
-    mpi_ok(tr_close(tr));
+    close_data(tr, &data);
 }
 
 MPI_CASE(ratings_are_numbered_and_dealt)
 {
-    char path[64], all[MPI_NOTE];
     const char *layout;
     static const char *const ways[] = {"data.order=dealt", "data.order=file data.partition=replicated",
                                        "table.prune=no"};
     for (int text = 0; text < 2; text++)
         for (int packed = 0; packed < 2; packed++) {
             struct ratings *r = print_ratings(text);
-            name_file(path, packed ? "ratings.gz" : "ratings");
-            write_text(path, r->text, r->n, packed);
+            const char *path = write_text(packed ? "ratings.gz" : "ratings", r->text, r->n);
             for (int i = 0; (layout = mpi_layout(i)); i++) {
                 if (!mpi_chosen(i, text + 2 * packed, 2)) continue;
-                snprintf(all, sizeof all, "%s %s data.train=%s", layout, ways[(i + text + packed) % 3], path);
-                read_ratings(all, text, 0);
+                read_ratings(mpi_text("%s %s data.train=%s", layout, ways[(i + text + packed) % 3], path),
+                             text, 0);
             }
-            snprintf(all, sizeof all, "data.duplicates=mean data.train=%s", path);
-            read_ratings(all, text, 5000);
-            if (mpi_test.rank == 0) unlink(path);
+            read_ratings(mpi_text("data.duplicates=mean data.train=%s", path), text, 5000);
             free(r);
         }
 }
@@ -507,22 +470,18 @@ MPI_CASE(users_and_items_that_training_has_not_seen_are_numbered_behind)
         uint64_t row, column;
         float value;
     } wanted[] = {{1, 0, 4}, {2, 1, 5}, {4, 2, 6}, {3, 3, 7}, {0, 1, 8}};
-    char train[64], test[64], all[MPI_NOTE];
-    name_file(train, "train");
-    name_file(test, "test");
-    write_text(train, train_text, sizeof train_text - 1, false);
-    write_text(test, test_text, sizeof test_text - 1, false);
-    snprintf(all, sizeof all, "model.type=mf data.train=%s data.test=%s", train, test);
-    tr_context *tr = mpi_context(all);
+    const char *train = write_text("train", train_text, sizeof train_text - 1),
+               *test = write_text("test", test_text, sizeof test_text - 1);
+    tr_context *tr = mpi_context(mpi_text("model.type=mf data.train=%s data.test=%s", train, test));
     tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL),
             *more = data ? open_data(tr, TR_DATA_TEST, data) : NULL;
     if (!more) return;
-    mpi_check(
-        more->row_numbers == 5 && more->columns == 4 && more->total_rows == 5 && more->total_nonzeros == 5,
-        "%llu users, %llu items", (unsigned long long)more->row_numbers, (unsigned long long)more->columns);
+    mpi_check(more->row_numbers == 5 && more->columns == 4 && more->total_rows == 5 &&
+                  more->total_nonzeros == 5,
+              "%lu users, %lu items", more->row_numbers, more->columns);
     mpi_check(tr_names_first(more->row_names) == 2 && tr_names_count(more->row_names) == 3 &&
                   tr_names_count(data->row_names) == 2,
-              "new names from %llu", (unsigned long long)tr_names_first(more->row_names));
+              "new names from %lu", tr_names_first(more->row_names));
     uint32_t found = 0;
     for (size_t k = 0; k < more->rows.n; k++)
         for (uint64_t j = more->rows.begin[k]; j < more->rows.begin[k + 1]; j++)
@@ -531,11 +490,10 @@ MPI_CASE(users_and_items_that_training_has_not_seen_are_numbered_behind)
                          more->keys[more->rows.column[j]] == wanted[w].column &&
                          more->rows.value[j] == wanted[w].value;
     sum_over_ranks(&found, 1);
-    mpi_check(found == 5, "%u of 5 ratings have the right numbers", found);
+    mpi_equal(found, 5);
     tr_data_close(&data);
     tr_data_close(&more);
     mpi_ok(tr_close(tr));
-    if (mpi_test.rank == 0) unlink(train), unlink(test);
 }
 
 /* ---- bags of words ---- */
@@ -571,16 +529,16 @@ static size_t print_words(char *text, size_t room, int first, int end, int *reco
     return n;
 }
 
-static void write_words(char path[2][64])
+/* Returns both paths, as for data.train. */
+static const char *write_words(void)
 {
-    static char text[1 << 18];
+    static char text[1 << 18], paths[MPI_NOTE];
     int records;
-    name_file(path[0], "words-a");
-    name_file(path[1], "words-b.gz");
     size_t n = print_words(text, sizeof text, 0, 40, &records);
-    write_text(path[0], text, n, false);
+    const char *first = write_text("words-a", text, n);
     n = print_words(text, sizeof text, 40, DOCUMENTS, &records);
-    write_text(path[1], text, n, true);
+    snprintf(paths, sizeof paths, "%s,%s", first, write_text("words-b.gz", text, n));
+    return paths;
 }
 
 static void check_words(const tr_data *data, uint32_t *seen)
@@ -591,30 +549,26 @@ static void check_words(const tr_data *data, uint32_t *seen)
         for (uint64_t j = b->begin[k]; j < b->begin[k + 1]; j++) {
             uint64_t d = data->row[k], w = data->keys[b->column[j]];
             bool right = d < DOCUMENTS && w < WORDS;
-            mpi_check(right, "document %llu word %llu", (unsigned long long)d, (unsigned long long)w);
+            mpi_check(right, "document %lu word %lu", d, w);
             if (!right) return;
-            mpi_check(b->value[j] == (float)words_of((int)d, (int)w), "document %llu word %llu: %g",
-                      (unsigned long long)d, (unsigned long long)w, (double)b->value[j]);
+            mpi_check(b->value[j] == (float)words_of((int)d, (int)w), "document %lu word %lu: %g", d, w,
+                      (double)b->value[j]);
             seen[d * WORDS + w]++;
         }
 }
 
 MPI_CASE(documents_of_several_files_are_joined)
 {
-    char path[2][64], all[MPI_NOTE];
-    const char *layout;
+    const char *layout, *paths = write_words();
     static uint32_t seen[DOCUMENTS * WORDS];
-    write_words(path);
     for (int i = 0; (layout = mpi_layout(i)); i++) {
-        snprintf(all, sizeof all, "%s model.type=lda data.order=%s data.train=%s,%s", layout,
-                 i % 2 ? "file" : "dealt", path[0], path[1]);
-        tr_context *tr = mpi_context(all);
+        tr_context *tr = mpi_context(mpi_text("%s model.type=lda data.order=%s data.train=%s", layout,
+                                              i % 2 ? "file" : "dealt", paths));
         tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
         if (!data) return;
         mpi_check(data->row_numbers == DOCUMENTS && data->total_rows == DOCUMENTS - 1 &&
                       data->columns == WORDS,
-                  "%llu documents of %llu", (unsigned long long)data->total_rows,
-                  (unsigned long long)data->row_numbers);
+                  "%lu documents of %lu", data->total_rows, data->row_numbers);
         memset(seen, 0, sizeof seen);
         check_words(data, seen);
         sum_over_ranks(seen, DOCUMENTS * WORDS);
@@ -624,21 +578,16 @@ MPI_CASE(documents_of_several_files_are_joined)
             tokens += count;
             mpi_check(seen[k] == (count > 0), "document %d word %d: %u times", k / WORDS, k % WORDS, seen[k]);
         }
-        mpi_check(data->total_values == tokens, "%g tokens", data->total_values);
-        tr_data_close(&data);
-        mpi_ok(tr_close(tr));
+        mpi_equal(data->total_values, tokens);
+        close_data(tr, &data);
     }
-    if (mpi_test.rank == 0) unlink(path[0]), unlink(path[1]);
 }
 
 /* In the order of the files each worker has consecutive documents, with about the same number of words. */
 MPI_CASE(rows_in_the_order_of_the_files_are_neighbours)
 {
-    char path[2][64], all[MPI_NOTE];
-    write_words(path);
-    snprintf(all, sizeof all, "model.type=lda data.order=file ranks.group_size=1 data.train=%s,%s", path[0],
-             path[1]);
-    tr_context *tr = mpi_context(all);
+    tr_context *tr = mpi_context(
+        mpi_text("model.type=lda data.order=file ranks.group_size=1 data.train=%s", write_words()));
     tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
     if (!data) return;
     uint64_t last = data->rows.n ? data->row[data->rows.n - 1] : 0, before = 0;
@@ -648,22 +597,15 @@ MPI_CASE(rows_in_the_order_of_the_files_are_neighbours)
         mpi_check(data->row[k - 1] < data->row[k], "rows do not ascend");
     MPI_Exscan(&last, &before, 1, MPI_UINT64_T, MPI_MAX, tr->workers);
     if (tr->rank > 0 && data->rows.n > 0)
-        mpi_check(data->row[0] > before, "row %llu after row %llu", (unsigned long long)data->row[0],
-                  (unsigned long long)before);
-    mpi_check(mine + 60 > fair && mine < fair + 60, "%llu non-zeros, not about %llu",
-              (unsigned long long)mine, (unsigned long long)fair);
-    tr_data_close(&data);
-    mpi_ok(tr_close(tr));
-    if (mpi_test.rank == 0) unlink(path[0]), unlink(path[1]);
+        mpi_check(data->row[0] > before, "row %lu after row %lu", data->row[0], before);
+    mpi_check(mine + 60 > fair && mine < fair + 60, "%lu non-zeros, not about %lu", mine, fair);
+    close_data(tr, &data);
 }
 
 static void refuses(const char *text, const char *settings, int status, const char *words)
 {
-    char path[64], all[MPI_NOTE];
-    name_file(path, "bad");
-    write_text(path, text, strlen(text), false);
-    snprintf(all, sizeof all, "%s data.train=%s", settings, path);
-    tr_context *tr = mpi_context(all);
+    tr_context *tr =
+        mpi_context(mpi_text("%s data.train=%s", settings, write_text("bad", text, strlen(text))));
     tr_data *data = NULL;
     int said_to = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY);
     dup2(nowhere, STDERR_FILENO); /* what rank 0 says is not for the log */
@@ -676,7 +618,6 @@ static void refuses(const char *text, const char *settings, int status, const ch
     dup2(said_to, STDERR_FILENO);
     close(said_to);
     close(nowhere);
-    if (mpi_test.rank == 0) unlink(path);
 }
 
 MPI_CASE(errors_are_agreed_on)
@@ -693,14 +634,13 @@ MPI_CASE(errors_are_agreed_on)
 
 enum { DENSE_ROWS = 301, DENSE_COLUMNS = 3 };
 
-static void write_table(char path[64], bool packed)
+static const char *write_table(bool packed)
 {
     static char text[1 << 16];
     size_t n = (size_t)sprintf(text, "label,a,b,c\n");
     for (int r = 0; r < DENSE_ROWS; r++) /* each row twice, with different labels */
         n += (size_t)sprintf(text + n, "%d,%d,%d.5,%d\n", r % 3, r / 2, r / 2, -(r / 2));
-    name_file(path, packed ? "table.gz" : "table");
-    write_text(path, text, n, packed);
+    return write_text(packed ? "table.gz" : "table", text, n);
 }
 
 static void check_table(const tr_data *data, uint32_t *seen)
@@ -716,19 +656,16 @@ static void check_table(const tr_data *data, uint32_t *seen)
 
 MPI_CASE(dense_rows_are_read_once)
 {
-    char path[64], all[MPI_NOTE];
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
-        write_table(path, i % 2);
         bool replicated = i % 3 == 0;
-        snprintf(all, sizeof all, "%s model.type=kmeans data.label=first data.train=%s data.partition=%s",
-                 layout, path, replicated ? "replicated" : "horizontal");
+        const char *all = mpi_text("%s model.type=kmeans data.label=first data.train=%s data.partition=%s",
+                                   layout, write_table(i % 2), replicated ? "replicated" : "horizontal");
         tr_context *tr = mpi_context(all);
         tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
         if (!data) return;
         mpi_check(data->total_rows == DENSE_ROWS && data->columns == DENSE_COLUMNS && data->labels == 3,
-                  "%llu rows of %llu", (unsigned long long)data->total_rows,
-                  (unsigned long long)data->columns);
+                  "%lu rows of %lu", data->total_rows, data->columns);
         static uint32_t seen[3 * DENSE_ROWS];
         memset(seen, 0, sizeof seen);
         check_table(data, seen);
@@ -748,9 +685,7 @@ MPI_CASE(dense_rows_are_read_once)
         mpi_ok(tr_data_first_rows(data, 2 * DENSE_ROWS, true, &first));
         mpi_check(first && first->n == (DENSE_ROWS + 1) / 2, "not all distinct rows");
         tr_batch_free(&first);
-        tr_data_close(&data);
-        mpi_ok(tr_close(tr));
-        if (mpi_test.rank == 0) unlink(path);
+        close_data(tr, &data);
     }
 }
 
@@ -782,18 +717,16 @@ static double pass_over(tr_data *data, const tr_worker *me, size_t size, uint64_
         }
         rows += b.n;
     }
-    mpi_check(rows == tr_data_part_end(data, me) - tr_data_part_begin(data, me), "%zu rows in a pass", rows);
+    mpi_equal(rows, tr_data_part_end(data, me) - tr_data_part_begin(data, me));
     return sum;
 }
 
 MPI_CASE(rows_come_in_shuffled_mini_batches)
 {
-    char path[64], all[MPI_NOTE];
+    const char *path = write_table(false);
     double total[2] = {0};
-    write_table(path, false);
     for (int sparse = 0; sparse < 2; sparse++) {
-        snprintf(all, sizeof all, "model.type=kmeans data.label=first data.train=%s", path);
-        tr_context *tr = mpi_context(all);
+        tr_context *tr = mpi_context(mpi_text("model.type=kmeans data.label=first data.train=%s", path));
         tr_data *data = open_data(tr, sparse ? TR_DATA_TRAIN | TR_DATA_SPARSE : TR_DATA_TRAIN, NULL);
         if (!data) return;
         mpi_check(data->labels == 3 && data->label[2] == 2, "%zu labels", data->labels);
@@ -814,21 +747,17 @@ MPI_CASE(rows_come_in_shuffled_mini_batches)
             total[sparse] = sum;
         }
         MPI_Allreduce(MPI_IN_PLACE, &total[sparse], 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-        tr_data_close(&data);
-        mpi_ok(tr_close(tr));
+        close_data(tr, &data);
     }
     mpi_check(fabs(total[0] - total[1]) < 1e-3, "sparse rows hold %g, dense ones %g", total[1], total[0]);
-    if (mpi_test.rank == 0) unlink(path);
 }
 
 MPI_CASE(sparse_rows_are_replicated)
 {
-    char all[MPI_NOTE];
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
         struct text_file f = write_rows(1, false, 2, 0);
-        snprintf(all, sizeof all, "%s data.partition=replicated data.train=%s", layout, f.path);
-        tr_context *tr = mpi_context(all);
+        tr_context *tr = mpi_context(mpi_text("%s data.partition=replicated data.train=%s", layout, f.path));
         tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
         if (!data) return;
         static uint32_t seen[ROWS * COLUMNS];
@@ -851,9 +780,7 @@ MPI_CASE(sparse_rows_are_replicated)
                 mpi_check(first->column[first->begin[r] + (uint64_t)k] == column[k], "first row %d", r);
         }
         tr_batch_free(&first);
-        tr_data_close(&data);
-        mpi_ok(tr_close(tr));
-        if (mpi_test.rank == 0) unlink(f.path);
+        close_data(tr, &data);
     }
 }
 
@@ -888,9 +815,7 @@ static bool are_rows(const tr_data *data, const uint64_t *hash, uint64_t n)
 /* What all members of each group have read, each its own rows, one member after the other. */
 static void read_by_members(const char *settings, uint64_t **hash, uint64_t *n)
 {
-    char all[MPI_NOTE];
-    snprintf(all, sizeof all, "%s data.partition=horizontal", settings);
-    tr_context *tr = mpi_context(all);
+    tr_context *tr = mpi_context(mpi_text("%s data.partition=horizontal", settings));
     tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
     *hash = NULL;
     *n = 0;
@@ -899,8 +824,7 @@ static void read_by_members(const char *settings, uint64_t **hash, uint64_t *n)
         mpi_ok(tr_gather_to_all(tr, TR_SET_GROUP, mine, data->rows.n, sizeof *mine, (void **)hash, n));
         free(mine);
     }
-    tr_data_close(&data);
-    mpi_ok(tr_close(tr));
+    close_data(tr, &data);
 }
 
 /* A file that is mapped into this process. */
@@ -988,11 +912,9 @@ static struct mapping check_memory(const tr_context *tr, const tr_data *data, bo
     bool one = m.inode && same[0] == ~same[1] && same[2] == ~same[3];
     mpi_check(one == near, "the group has%s one memory", one ? "" : " not");
     mpi_check(!near || all_in, "not all lies there");
-    mpi_check(!near || m.bytes < bytes + MORE, "%llu bytes are mapped for %llu", (unsigned long long)m.bytes,
-              (unsigned long long)bytes);
+    mpi_check(!near || m.bytes < bytes + MORE, "%lu bytes are mapped for %lu", m.bytes, bytes);
     uint64_t shared = data->state->file ? tr_row_file_bytes(data->state->file) : 0;
-    mpi_check(near ? shared >= bytes && shared <= m.bytes : shared == 0, "%llu bytes are shared",
-              (unsigned long long)shared);
+    mpi_check(near ? shared >= bytes && shared <= m.bytes : shared == 0, "%lu bytes are shared", shared);
     return m;
 }
 
@@ -1025,19 +947,16 @@ static void check_parts(const tr_context *tr, const tr_data *data, bool replicat
                 mpi_check(end == data->rows.n, "part %zu .. %zu of own rows", begin, end);
             }
         }
-        mpi_check(next == (replicated && tr->layout.group_size > 1 ? data->rows.n : 0), "parts end at %zu",
-                  next);
+        mpi_equal(next, (replicated && tr->layout.group_size > 1 ? data->rows.n : 0));
     }
 }
 
 static void share_rows(const char *settings)
 {
-    char all[MPI_NOTE];
     uint64_t *wanted, n;
     struct mapping m = {0};
     read_by_members(settings, &wanted, &n);
-    snprintf(all, sizeof all, "%s data.partition=replicated", settings);
-    tr_context *tr = mpi_context(all);
+    tr_context *tr = mpi_context(mpi_text("%s data.partition=replicated", settings));
     tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
     if (data && tr_is(tr, TR_SLAVE)) {
         bool near = group_is_near(tr);
@@ -1055,15 +974,13 @@ static void share_rows(const char *settings)
 
 /* The i-th layout to test: no groups, one group on one node and on two nodes, and the layouts with groups that all tests
  * use. */
-static const char *group_layout(int i, char text[128])
+static const char *group_layout(int i)
 {
     const char *layout;
     if (i == 0) return "ranks.layout=auto ranks.group_size=1";
-    if (i < 3) {
-        snprintf(text, 128, "ranks.layout=colocated ranks.group_size=%d ranks.node_size=%d", mpi_test.size,
-                 i == 1 ? 0 : (mpi_test.size + 1) / 2);
-        return text;
-    }
+    if (i < 3)
+        return mpi_text("ranks.layout=colocated ranks.group_size=%d ranks.node_size=%d", mpi_test.size,
+                        i == 1 ? 0 : (mpi_test.size + 1) / 2);
     for (int k = 0; (layout = mpi_layout(k)); k++)
         if (strstr(layout, "group_size") && i-- == 3) return layout;
     return NULL;
@@ -1071,61 +988,42 @@ static const char *group_layout(int i, char text[128])
 
 MPI_CASE(rows_of_a_group_lie_in_memory_once)
 {
-    char sparse[64], table[64], ratings[64], words[2][64], all[MPI_NOTE - 64], text[128];
-    const char *layout;
     struct ratings *r = print_ratings(true);
     struct text_file f = write_rows(1, false, 2, 0);
-    snprintf(sparse, sizeof sparse, "%s", f.path);
-    write_table(table, true);
-    name_file(ratings, "ratings");
-    write_text(ratings, r->text, r->n, false);
-    write_words(words);
-    for (int i = 0; (layout = group_layout(i, text)); i++) {
-        const char *prune = i % 2 ? "table.prune=no" : "data.order=file";
-        snprintf(all, sizeof all, "%s %s data.train=%s", layout, prune, sparse);
-        share_rows(all);
-        snprintf(all, sizeof all, "%s model.type=kmeans data.label=first data.train=%s", layout, table);
-        share_rows(all);
-        snprintf(all, sizeof all, "%s %s model.type=mf data.train=%s", layout, prune, ratings);
-        share_rows(all);
-        snprintf(all, sizeof all, "%s model.type=lda data.train=%s,%s", layout, words[0], words[1]);
-        share_rows(all);
-    }
+    const char *layout, *table = write_table(true), *ratings = write_text("ratings", r->text, r->n),
+                        *words = write_words();
     free(r);
-    f = write_sorted(); /* in sparse's place, and larger */
-    snprintf(all, sizeof all, "%s data.train=%s", group_layout(0, text), f.path);
-    share_rows(all);
-    snprintf(all, sizeof all, "ranks.layout=colocated ranks.group_size=%d data.train=%s", mpi_test.size,
-             f.path);
-    share_rows(all);
-    if (mpi_test.rank == 0)
-        unlink(sparse), unlink(table), unlink(ratings), unlink(words[0]), unlink(words[1]);
+    for (int i = 0; (layout = group_layout(i)); i++) {
+        const char *prune = i % 2 ? "table.prune=no" : "data.order=file";
+        share_rows(mpi_text("%s %s data.train=%s", layout, prune, f.path));
+        share_rows(mpi_text("%s model.type=kmeans data.label=first data.train=%s", layout, table));
+        share_rows(mpi_text("%s %s model.type=mf data.train=%s", layout, prune, ratings));
+        share_rows(mpi_text("%s model.type=lda data.train=%s", layout, words));
+    }
+    f = write_sorted(); /* in the place of the first file, and larger */
+    share_rows(mpi_text("%s data.train=%s", group_layout(0), f.path));
+    share_rows(mpi_text("ranks.layout=colocated ranks.group_size=%d data.train=%s", mpi_test.size, f.path));
 }
 
 /* Where one member has only ones as values, and not even all have rows. */
 MPI_CASE(members_bring_different_things)
 {
-    char path[64], all[MPI_NOTE / 2], text[128];
     const char *layout;
     static const char *const texts[] = {"1 3:1 9:1\n-1 3:1 4:1\n1 9:1\n-1 2:1 3:2.5\n", "1 5:1\n",
                                         "1\n-1\n1 7:3\n"};
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
-        name_file(path, "few");
-        write_text(path, texts[k], strlen(texts[k]), false);
-        for (int i = 1; i < 4 && (layout = group_layout(i, text)); i++) {
+        const char *path = write_text("few", texts[k], strlen(texts[k]));
+        for (int i = 1; i < 4 && (layout = group_layout(i)); i++) {
             uint64_t *wanted, n;
-            snprintf(all, sizeof all, "%s data.order=file data.train=%s", layout, path);
+            const char *all = mpi_text("%s data.order=file data.train=%s", layout, path);
             read_by_members(all, &wanted, &n);
-            strcat(all, " data.partition=replicated");
-            tr_context *tr = mpi_context(all);
+            tr_context *tr = mpi_context(mpi_text("%s data.partition=replicated", all));
             tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
             if (data && tr_is(tr, TR_SLAVE))
                 mpi_check(are_rows(data, wanted, n), "other rows than the members have read");
-            tr_data_close(&data);
-            mpi_ok(tr_close(tr));
+            close_data(tr, &data);
             free(wanted);
         }
-        if (mpi_test.rank == 0) unlink(path);
     }
 }
 
@@ -1159,10 +1057,10 @@ static void use_twice(tr_context *tr, const char *path)
     uint64_t *wanted = hash_rows(a), n = a->rows.n;
     mpi_check(a != b && a->state->store == b->state->store && a->rows.column == b->rows.column &&
                   a->keys == b->keys && tr->stores->loaded == 1,
-              "%llu were loaded", (unsigned long long)tr->stores->loaded);
+              "%lu were loaded", tr->stores->loaded);
     tr_data *test[2] = {open_data(tr, TR_DATA_TEST, a), open_data(tr, TR_DATA_TEST, b)};
     mpi_check(test[0] && test[1] && test[0]->rows.column == test[1]->rows.column && tr->stores->loaded == 2,
-              "%llu were loaded", (unsigned long long)tr->stores->loaded);
+              "%lu were loaded", tr->stores->loaded);
     tr_data_close(&a);
     mpi_check(are_rows(b, wanted, n), "rows went with the first user");
     tr_data *c = open_data(tr, TR_DATA_TRAIN, NULL);
@@ -1199,16 +1097,13 @@ static void use_twice(tr_context *tr, const char *path)
 
 MPI_CASE(the_same_data_are_loaded_once)
 {
-    char settings[MPI_NOTE - 64], text[128];
     const char *layout;
-    for (int i = 0; (layout = group_layout(i, text)); i++) {
+    for (int i = 0; (layout = group_layout(i)); i++) {
         struct text_file f = write_sorted();
-        snprintf(settings, sizeof settings, "%s data.partition=%s data.train=%s data.test=%s", layout,
-                 i % 3 == 1 ? "horizontal" : "replicated", f.path, f.path);
-        tr_context *tr = mpi_context(settings);
+        tr_context *tr = mpi_context(mpi_text("%s data.partition=%s data.train=%s data.test=%s", layout,
+                                              i % 3 == 1 ? "horizontal" : "replicated", f.path, f.path));
         use_twice(tr, f.path);
         mpi_ok(tr_close(tr));
-        if (mpi_test.rank == 0) unlink(f.path);
     }
 }
 
@@ -1216,9 +1111,8 @@ MPI_CASE(the_same_data_are_loaded_once)
 MPI_CASE(data_are_kept)
 {
     struct text_file f = write_rows(1, false, 2, 0);
-    char settings[MPI_NOTE];
-    snprintf(settings, sizeof settings, "ranks.group_size=%d data.partition=replicated data.train=%s",
-             mpi_test.size, f.path);
+    const char *settings =
+        mpi_text("ranks.group_size=%d data.partition=replicated data.train=%s", mpi_test.size, f.path);
     tr_context *tr = mpi_context(settings);
     tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
     if (!data) return;
@@ -1234,7 +1128,6 @@ MPI_CASE(data_are_kept)
     mpi_check(tr->stores == NULL, "a store is left");
     free(wanted);
     mpi_ok(tr_close(tr));
-    if (mpi_test.rank == 0) unlink(f.path);
 }
 
 /* ---- kept for the next start ---- */
@@ -1385,9 +1278,9 @@ static void make_output(char folder[64], bool make)
 
 static void keep_and_find(const char *settings)
 {
-    char all[MPI_NOTE], output[64];
+    char output[64];
     make_output(output, true);
-    snprintf(all, sizeof all, "%.400s data.cache=memory report.progress=no output=%s", settings, output);
+    const char *all = mpi_text("%.400s data.cache=memory report.progress=no output=%s", settings, output);
     struct both first = open_both(all);
     uint64_t hash = first.hash;
     mpi_check(!first.found, "data were found before they were read");
@@ -1415,25 +1308,17 @@ MPI_CASE(the_next_start_finds_data)
                                        "model.type=mf data.partition=replicated",
                                        "model.type=lda"};
     enum { WAYS = sizeof ways / sizeof *ways };
-    char table[64], ratings[64], words[2][64], all[MPI_NOTE];
     struct text_file rows = write_rows(0, false, 3, 0);
     struct ratings *r = print_ratings(true);
-    name_file(ratings, "ratings");
-    write_text(ratings, r->text, r->n, false);
+    const char *layout, *table = write_table(false), *ratings = write_text("ratings", r->text, r->n),
+                        *words = write_words();
     free(r);
-    write_table(table, false);
-    write_words(words);
-    const char *layout;
     for (int way = 0; way < WAYS; way++)
         for (int i = 0; (layout = mpi_layout(i)); i++) {
-            const char *file = way < 4 ? rows.path : way < 6 ? table : way < 8 ? ratings : words[0];
+            const char *file = way < 4 ? rows.path : way < 6 ? table : way < 8 ? ratings : words;
             if (!mpi_chosen(i, way, 4)) continue;
-            snprintf(all, sizeof all, "%s %s data.train=%s%s%s data.test=%s", layout, ways[way], file,
-                     way == 8 ? "," : "", way == 8 ? words[1] : "", file);
-            keep_and_find(all);
+            keep_and_find(mpi_text("%s %s data.train=%s data.test=%s", layout, ways[way], file, file));
         }
-    if (mpi_test.rank == 0)
-        unlink(rows.path), unlink(table), unlink(ratings), unlink(words[0]), unlink(words[1]);
 }
 
 enum damage {
@@ -1496,16 +1381,16 @@ static void do_damage(enum damage damage, const char *head, const char *rows, co
 
 static void damage_and_read(enum damage damage, const struct text_file *f)
 {
-    char settings[MPI_NOTE], other[MPI_NOTE], group[64], head[256], rows[256], old[64], output[64];
+    char group[64], head[256], rows[256], output[64];
+    const char *old = mpi_path("rows");
     bool last = mpi_test.rank == mpi_test.size - 1;
     make_output(output, true);
-    snprintf(settings, sizeof settings,
-             "data.train=%s data.test=%s data.cache=memory report.progress=no ranks.group_size=1 output=%s",
-             f->path, f->path, output);
+    const char *settings = mpi_text(
+        "data.train=%s data.test=%s data.cache=memory report.progress=no ranks.group_size=1 output=%s",
+        f->path, f->path, output);
     snprintf(group, sizeof group, " ranks.layout=colocated ranks.group_size=%d", mpi_test.size);
-    snprintf(other, sizeof other, "%.400s%s%s", settings, damage == ORDER_CHANGED ? " data.order=file" : "",
-             damage == LAYOUT_CHANGED ? group : "");
-    name_file(old, "rows");
+    const char *other = mpi_text("%.400s%s%s", settings, damage == ORDER_CHANGED ? " data.order=file" : "",
+                                 damage == LAYOUT_CHANGED ? group : "");
     struct both b = open_both(settings);
     uint64_t hash = b.hash;
     snprintf(head, sizeof head, "%s", b.train->state->cached->head);
@@ -1540,7 +1425,6 @@ MPI_CASE(what_is_not_as_it_was_is_read_again)
     struct text_file f = write_rows(1, false, 2, 0);
     for (int damage = 0; damage < DAMAGES; damage++)
         if (damage != LAYOUT_CHANGED || mpi_test.size > 1) damage_and_read((enum damage)damage, &f);
-    if (mpi_test.rank == 0) unlink(f.path);
 }
 
 /* ---- dictionaries ---- */
@@ -1559,26 +1443,20 @@ int MPI_Isend(const void *buffer, int n, MPI_Datatype type, int to, int tag, MPI
 /* Number of messages of all ranks while a table is opened that has a column with `words` different words. */
 static uint64_t messages_for(int words, const char *settings)
 {
-    char path[64] = "", all[MPI_NOTE];
-    if (mpi_test.rank == 0) {
-        snprintf(path, sizeof path, "/tmp/trireme-test-words-%d", (int)getpid());
-        FILE *file = fopen(path, "w");
-        fprintf(file, "word,y\n");
-        for (int i = 0; i < ALL_WORDS; i++) fprintf(file, "%064d,%d\n", i % words, i % 2);
-        fclose(file);
-    }
-    MPI_Bcast(path, sizeof path, MPI_CHAR, 0, MPI_COMM_WORLD);
-    snprintf(all, sizeof all, "%s data.train=%s data.label=y data.columns=word:category", settings, path);
-    tr_context *tr = mpi_context(all);
+    const char *path = mpi_path("words");
+    FILE *file = mpi_test.rank == 0 ? fopen(path, "w") : NULL;
+    if (file) fprintf(file, "word,y\n");
+    for (int i = 0; file && i < ALL_WORDS; i++) fprintf(file, "%064d,%d\n", i % words, i % 2);
+    close_text(file);
+    tr_context *tr =
+        mpi_context(mpi_text("%s data.train=%s data.label=y data.columns=word:category", settings, path));
     tr_data *data = NULL;
     sent = 0;
     mpi_ok(tr_data_open(tr, TR_DATA_TRAIN, NULL, &data));
     uint64_t messages = sent;
-    if (data) mpi_check(data->total_rows == ALL_WORDS, "%llu rows", (unsigned long long)data->total_rows);
+    if (data) mpi_equal(data->total_rows, ALL_WORDS);
     MPI_Allreduce(MPI_IN_PLACE, &messages, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    if (data) tr_data_close(&data);
-    mpi_ok(tr_close(tr));
-    if (mpi_test.rank == 0) unlink(path);
+    if (data) close_data(tr, &data);
     return messages;
 }
 
@@ -1592,16 +1470,6 @@ MPI_CASE(messages_of_a_dictionary_follow_its_bytes)
     gathering *= 2 * (others + 1);
     uint64_t few = messages_for(FEW, "") - messages_for(FEW, "data.hash=64");
     uint64_t many = messages_for(MANY, "") - messages_for(MANY, "data.hash=64");
-    mpi_check(few <= 4 * others + gathering, "%llu messages for few values", (unsigned long long)few);
-    mpi_check(others == 0 || many >= others * (others + 1) + gathering, "%llu messages for many values",
-              (unsigned long long)many);
+    mpi_check(few <= 4 * others + gathering, "%lu messages for few values", few);
+    mpi_check(others == 0 || many >= others * (others + 1) + gathering, "%lu messages for many values", many);
 }
-
-MPI_MAIN(&all_rows_are_read_once, &labels_and_index_base_are_found, &unknown_columns_are_dropped,
-         &sorted_files_are_dealt, &the_same_layout_gives_the_same_rows, &ratings_are_numbered_and_dealt,
-         &users_and_items_that_training_has_not_seen_are_numbered_behind,
-         &documents_of_several_files_are_joined, &rows_in_the_order_of_the_files_are_neighbours,
-         &errors_are_agreed_on, &dense_rows_are_read_once, &rows_come_in_shuffled_mini_batches,
-         &sparse_rows_are_replicated, &rows_of_a_group_lie_in_memory_once, &members_bring_different_things,
-         &the_same_data_are_loaded_once, &data_are_kept, &the_next_start_finds_data,
-         &what_is_not_as_it_was_is_read_again, &messages_of_a_dictionary_follow_its_bytes)

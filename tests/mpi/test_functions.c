@@ -3,8 +3,6 @@
  * arrives. */
 #include "mpi_unit.h"
 
-#include <math.h>
-
 #include "table/server.h"
 #include "../elements.h"
 
@@ -95,7 +93,6 @@ static size_t book_memory(const tr_share *share)
 
 static int book_version(const tr_share *share, const tr_update *u, int64_t *version)
 {
-    (void)share;
     *version = 2 * u->clock + 1;
     return TR_OK;
 }
@@ -214,7 +211,6 @@ static int sum_counts(const tr_share *share, const void *question, size_t questi
                       size_t *bytes)
 {
     double sum = 0;
-    (void)question;
     if (question_bytes != 0 || *bytes < sizeof sum || !share->state[0])
         return tr_fail(TR_ERR_INTERNAL, "not like this");
     for (size_t i = 0; i < share->units * share->width; i++) sum += element(share->dtype, share->state[0], i);
@@ -225,7 +221,6 @@ static int sum_counts(const tr_share *share, const void *question, size_t questi
 static int know_nothing(const tr_share *share, const void *question, size_t question_bytes, void *result,
                         size_t *bytes)
 {
-    (void)share, (void)question, (void)question_bytes, (void)result, (void)bytes;
     return tr_fail(TR_ERR_DATA, "there is no answer to %d", 42);
 }
 
@@ -288,8 +283,8 @@ static void check_view(const struct trial *t, int64_t clocks)
         double tolerance = fabs(wanted) * (t->rounded ? 1e-3 : 1e-6);
         for (size_t e = 0; e < t->view->width; e++) {
             double found = element(t->plan.dtype, t->view->value, i * t->view->width + e);
-            mpi_check(fabs(found - wanted) <= tolerance, "clock %lld key %llu element %zu: %g, not %g",
-                      (long long)clocks, (unsigned long long)t->key[i], e, found, wanted);
+            mpi_check(fabs(found - wanted) <= tolerance, "clock %ld key %lu element %zu: %g, not %g", clocks,
+                      t->key[i], e, found, wanted);
         }
     }
 }
@@ -301,17 +296,6 @@ static double part_of(const struct trial *t, const tr_worker *me, double number)
     return me->member == 0 ? number - (me->group_size - 1) : 1;
 }
 
-static int nap(tr_context *tr, double seconds)
-{
-    double end = tr_now() + seconds;
-    int did = 0;
-    while (tr_now() < end) {
-        TR_TRY(tr_progress(tr, &did));
-        tr_sleep(2e-4);
-    }
-    return TR_OK;
-}
-
 static int compute(tr_worker *me, void *state)
 {
     struct trial *t = state;
@@ -320,7 +304,7 @@ static int compute(tr_worker *me, void *state)
     if (t->plan.lockstep) check_view(t, me->clock);
     if (t->plan.lockstep && t->ask && me->worker == 0) TR_TRY(t->ask(t, me->clock));
     if (me->worker == me->workers - 1 && me->clock == 1)
-        TR_TRY(nap(t->tr, 0.005)); /* the others come first */
+        TR_TRY(mpi_nap(t->tr, 0.005)); /* the others come first */
     for (size_t i = 0; i < t->view->n; i++)
         for (size_t e = 0; e < t->view->width; e++)
             set_element(t->plan.dtype, t->view->delta, i * t->view->width + e,
@@ -332,17 +316,9 @@ static int compute(tr_worker *me, void *state)
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct trial *t = state;
-    (void)report;
     TR_TRY(tr_view_pull(t->view));
     if (t->plan.lockstep || !t->unknown_meanwhile) check_view(t, t->plan.clocks);
     return t->ask && me->worker == 0 ? t->ask(t, t->plan.clocks) : TR_OK;
-}
-
-static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
-{
-    (void)state, (void)sums;
-    evaluation->objective = 1;
-    return TR_OK;
 }
 
 static int run(struct trial *t)
@@ -353,7 +329,7 @@ static int run(struct trial *t)
                                      .prepare = prepare,
                                      .compute = compute,
                                      .evaluate = evaluate,
-                                     .summarize = summarize});
+                                     .summarize = mpi_summarize});
 }
 
 static void order_owners(struct trial *t)
@@ -415,14 +391,13 @@ static void check_book(const struct trial *t)
     const struct book *b = &t->book;
     const struct plan *p = &t->plan;
     bool serves = t->table->server >= 0;
-    mpi_check(b->opened == serves, "opened %d times", b->opened);
+    mpi_equal(b->opened, serves);
     if (!serves) return;
     mpi_check(!b->wrong[0], "%s", b->wrong);
-    mpi_check(b->updates == p->clocks * (p->merged && p->lockstep ? 1 : p->owners), "%lld updates",
-              (long long)b->updates);
-    mpi_check(b->expired == INT64_MAX, "versions from %lld on have not expired", (long long)b->expired);
+    mpi_equal(b->updates, p->clocks * (p->merged && p->lockstep ? 1 : p->owners));
+    mpi_equal(b->expired, INT64_MAX);
     const struct tr_use *use = t->table->use;
-    mpi_check(use->function.memory(&use->share) == 100, "another memory of the function");
+    mpi_equal(use->function.memory(&use->share), 100);
 
     for (size_t unit = 0; unit < b->share->units; unit++) {
         tr_key key = tr_share_key(b->share, unit);
@@ -464,7 +439,7 @@ static void try_book(const char *settings, const struct plan *plan, int stages)
     }
     bool serves = t.table->server >= 0;
     mpi_ok(tr_table_drop(&t.table));
-    mpi_check(t.book.closed == serves, "closed %d times", t.book.closed);
+    mpi_equal(t.book.closed, serves);
     mpi_ok(tr_close(t.tr));
 }
 
@@ -488,8 +463,7 @@ static void all_layouts(int turn, const char *mode, bool merged)
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int way = i % 2; way < 7; way += 2) {
             if (!mpi_chosen(i, way / 2 + turn, 2)) continue;
-            char settings[MPI_NOTE];
-            snprintf(settings, sizeof settings, "%s sync.mode=%s %s", layout, mode, ways[way]);
+            const char *settings = mpi_text("%s sync.mode=%s %s", layout, mode, ways[way]);
             struct plan plan = shapes[(i + way + 2 * merged) % SHAPES];
             plan.seed = (uint64_t)(i + 3 * way);
             plan.merged = merged;
@@ -526,8 +500,7 @@ MPI_CASE(long_updates_come_as_one)
     const char *layout;
     for (int i = 0; i < 4; i++) {
         if (!(layout = mpi_layout(i))) layout = mpi_layout(0);
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s %s table.servers=1", layout, ways[i]);
+        const char *settings = mpi_text("%s %s table.servers=1", layout, ways[i]);
         struct plan plan = {
             .dtype = TR_F64, .rows = 1, .columns = 120000, .clocks = 2, .seed = (uint64_t)(2 + i)};
         plan.merged = i == 3;
@@ -576,14 +549,12 @@ MPI_CASE(arithmetic_is_done_where_values_lie)
     } functions[] = {{"add", NULL, expect_sum, false, false},   {"assign", NULL, expect_last, false, true},
                      {"max", NULL, expect_max, false, false},   {"scale", &half, expect_half, true, false},
                      {"scale", NULL, expect_mean, true, false}, {NULL, NULL, expect_sum, false, false}};
-    static const char *const modes[] = {"bsp", "ssp sync.staleness=1", "asp"};
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int f = 0; f < 6; f++) {
             if (!mpi_chosen(i, f, 2)) continue;
-            char settings[MPI_NOTE];
-            snprintf(settings, sizeof settings, "%s sync.mode=%s table.route=%s", layout, modes[(i + f) % 3],
-                     (i + f) % 2 ? "request" : "auto");
+            const char *settings = mpi_text("%s sync.mode=%s table.route=%s", layout, mpi_modes[(i + f) % 3],
+                                            (i + f) % 2 ? "request" : "auto");
             struct plan plan = shapes[(i + f) % SHAPES];
             plan.seed = (uint64_t)(i + f);
             if (functions[f].reals) plan.dtype = TR_F64;
@@ -619,8 +590,8 @@ static int ask_sums(struct trial *t, int64_t clocks)
     double width = (double)t->plan.width;
     mpi_check(found[0] == squares * width && bytes[0] == sizeof(double), "squares: %g, not %g", found[0],
               squares * width);
-    mpi_check(found[1] == sum * width, "sum1: %g, not %g", found[1], sum * width);
-    mpi_check(count == nonzeros * t->plan.width, "nonzeros: %llu", (unsigned long long)count);
+    mpi_equal(found[1], sum * width);
+    mpi_equal(count, nonzeros * t->plan.width);
     return TR_OK;
 }
 
@@ -641,12 +612,12 @@ static int ask_top(struct trial *t, int64_t clocks)
         for (tr_key key = 0; key < t->plan.keys; key++)
             if (!taken[key] && t->expect(t, key, clocks) > most) most = t->expect(t, best = key, clocks);
         if (most == 0) {
-            mpi_check(top.head.n == i, "%u pairs, not %u", top.head.n, i);
+            mpi_equal(top.head.n, i);
             return TR_OK;
         }
         mpi_check(top.head.n > i && pair[i].key == best && pair[i].value == most,
-                  "place %u of %u: key %llu with %g, not %llu with %g", i, top.head.n,
-                  (unsigned long long)pair[i].key, pair[i].value, (unsigned long long)best, most);
+                  "place %u of %u: key %lu with %g, not %lu with %g", i, top.head.n, pair[i].key,
+                  pair[i].value, best, most);
         taken[best] = true;
     }
     return TR_OK;
@@ -659,10 +630,9 @@ static int ask_soft(struct trial *t, int64_t clocks)
     double found[N];
     size_t bytes = sizeof found;
     TR_TRY(tr_table_ask(t->table, "soft", &soft, sizeof soft, found, &bytes));
-    mpi_check(bytes == sizeof found, "soft: %zu bytes", bytes);
+    mpi_equal(bytes, sizeof found);
     for (tr_key i = 0; i < N; i++)
-        mpi_check(found[i] == fmax(t->expect(t, FROM + i, clocks) - 100, 0), "soft %llu: %g",
-                  (unsigned long long)i, found[i]);
+        mpi_check(found[i] == fmax(t->expect(t, FROM + i, clocks) - 100, 0), "soft %lu: %g", i, found[i]);
     return TR_OK;
 }
 
@@ -681,7 +651,6 @@ static int ask_in_vain(struct trial *t, int64_t clocks)
 {
     double nothing;
     size_t bytes = sizeof nothing;
-    (void)clocks;
     mpi_check(tr_table_ask(t->table, "nothing", NULL, 0, &nothing, &bytes) == TR_ERR_PEER, "an answer");
     mpi_check(strstr(tr_error_text(), "nothing") && strstr(tr_error_text(), "there is no answer to 42"),
               "the asker hears: %s", tr_error_text());
@@ -713,10 +682,9 @@ static int ask_rows(struct trial *t, int64_t clocks)
                       (double)(t->plan.width / t->table->pieces);
         TR_TRY(tr_table_ask(t->table, "dot", rows, sizeof rows, &dot, &bytes));
         mpi_check(dot.pieces <= t->table->pieces && dot.sum == part * (double)dot.pieces,
-                  "rows %llu and %llu: %g of %llu pieces", (unsigned long long)rows[0],
-                  (unsigned long long)rows[1], dot.sum, (unsigned long long)dot.pieces);
-        mpi_check(t->table->partition.servers > 1 || dot.pieces == t->table->pieces, "%llu of %u pieces",
-                  (unsigned long long)dot.pieces, t->table->pieces);
+                  "rows %lu and %lu: %g of %lu pieces", rows[0], rows[1], dot.sum, dot.pieces);
+        mpi_check(t->table->partition.servers > 1 || dot.pieces == t->table->pieces, "%lu of %u pieces",
+                  dot.pieces, t->table->pieces);
     }
     return TR_OK;
 }
@@ -727,9 +695,8 @@ MPI_CASE(servers_answer_where_values_lie)
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int rows = 0; rows < 3; rows++) {
             if (!mpi_chosen(i, rows, 2)) continue;
-            char settings[MPI_NOTE];
-            snprintf(settings, sizeof settings, "%s sync.mode=%s table.partition=%s", layout,
-                     i % 3 == 2 ? "ssp" : "bsp", i % 2 ? "hash" : "range");
+            const char *settings = mpi_text("%s sync.mode=%s table.partition=%s", layout,
+                                            i % 3 == 2 ? "ssp" : "bsp", i % 2 ? "hash" : "range");
             struct plan plan = {.dtype = TR_F64, .rows = 1, .columns = 1500, .seed = (uint64_t)i};
             if (rows) plan.rows = 6, plan.columns = rows == 1 ? 10 : 6000;
             struct trial t;
@@ -770,11 +737,9 @@ MPI_CASE(unknown_names_are_refused_everywhere)
 
 MPI_CASE(a_function_that_fails_ends_the_job)
 {
-    static const char *const modes[] = {"bsp", "ssp sync.staleness=1", "asp"};
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s sync.mode=%s", layout, modes[i % 3]);
+        const char *settings = mpi_text("%s sync.mode=%s", layout, mpi_modes[i % 3]);
         struct plan plan = shapes[0];
         plan.merged = i % 2;
         struct trial t;
@@ -789,7 +754,7 @@ MPI_CASE(a_function_that_fails_ends_the_job)
                                             "update 3 is too much"};
         for (int k = 0; t.table->server == 0 && k < 4; k++)
             mpi_check(strstr(text, parts[k]), "«%s» lacks «%s»", text, parts[k]);
-        if (t.table->server == 0) mpi_check(t.book.updates == 2, "%lld updates", (long long)t.book.updates);
+        if (t.table->server == 0) mpi_equal(t.book.updates, 2);
         close_views(&t);
         mpi_check(tr_close(t.tr) == TR_ERR_DATA, "the context ends otherwise");
     }
@@ -875,18 +840,10 @@ struct walk {
     int64_t staleness; /* -1: without bound */
 };
 
-static int open_all(tr_table *table, tr_view **view)
-{
-    tr_key keys[UNITS];
-    for (tr_key k = 0; k < UNITS; k++) keys[k] = k;
-    return tr_view_open(table, keys, UNITS, TR_VIEW_UPDATE, view);
-}
-
 static int open_walk(tr_worker *me, void *state)
 {
     struct walk *w = state;
-    (void)me;
-    return open_all(w->table, &w->view);
+    return mpi_open_view(w->table, TR_VIEW_UPDATE, &w->view);
 }
 
 static double step_of(int worker, int64_t clock, tr_key key)
@@ -900,11 +857,10 @@ static void check_equal(const struct walk *w, int64_t clock)
 {
     const double *value = w->view->value;
     for (size_t k = 1; k < UNITS; k++)
-        mpi_check(value[k] == value[0], "clock %lld: key 0 holds %g versions, key %zu %g", (long long)clock,
-                  value[0], k, value[k]);
-    mpi_check(value[0] >= (double)clock, "clock %lld reads %g versions only", (long long)clock, value[0]);
-    mpi_check(w->staleness != 0 || value[0] == (double)clock, "clock %lld reads %g versions",
-              (long long)clock, value[0]);
+        mpi_check(value[k] == value[0], "clock %ld: key 0 holds %g versions, key %zu %g", clock, value[0], k,
+                  value[k]);
+    mpi_check(value[0] >= (double)clock, "clock %ld reads %g versions only", clock, value[0]);
+    mpi_check(w->staleness != 0 || value[0] == (double)clock, "clock %ld reads %g versions", clock, value[0]);
 }
 
 /* Under BSP each version is the mean of a clock's updates. */
@@ -916,8 +872,8 @@ static void check_means(const struct walk *w, const tr_worker *me)
         for (int64_t c = 0; c < me->clock; c++)
             for (int worker = 0; worker < me->workers; worker++)
                 wanted += step_of(worker, c, k) / me->workers;
-        mpi_check(fabs(value[k] - wanted) < 1e-9, "clock %lld key %llu: %g, not %g", (long long)me->clock,
-                  (unsigned long long)k, value[k], wanted);
+        mpi_check(fabs(value[k] - wanted) < 1e-9, "clock %ld key %lu: %g, not %g", me->clock, k, value[k],
+                  wanted);
     }
 }
 
@@ -930,7 +886,7 @@ static void check_walk(const struct walk *w, const tr_worker *me)
 static int step(tr_worker *me, void *state)
 {
     struct walk *w = state;
-    if (me->worker == w->slow) TR_TRY(nap(w->tr, 0.002));
+    if (me->worker == w->slow) TR_TRY(mpi_nap(w->tr, 0.002));
     TR_TRY(tr_view_pull(w->view));
     check_walk(w, me);
     for (tr_key k = 0; k < UNITS; k++)
@@ -941,7 +897,6 @@ static int step(tr_worker *me, void *state)
 static int end_walk(tr_worker *me, void *state, tr_report *report)
 {
     struct walk *w = state;
-    (void)report;
     TR_TRY(tr_view_pull(w->view));
     check_walk(w, me);
     return TR_OK;
@@ -955,7 +910,7 @@ static void check_watch(const struct walk *w)
     mpi_check(!seen->wrong[0], "%s", seen->wrong);
     double updates = 0;
     for (int v = 0; v < VERSIONS; v++) updates += seen->count[v];
-    mpi_check(updates == STEPS * tr_layout_workers(&w->tr->layout), "%g updates", updates);
+    mpi_equal(updates, STEPS * tr_layout_workers(&w->tr->layout));
     for (size_t unit = 0; seen->share && unit < seen->share->units; unit++) {
         double wanted = 0, found = ((const double *)seen->share->value)[unit];
         for (int v = 0; v < VERSIONS; v++)
@@ -993,7 +948,7 @@ static void walk(const char *settings, const tr_function *function, bool equal, 
                                      .prepare = open_walk,
                                      .compute = step,
                                      .evaluate = w->equal ? NULL : end_walk,
-                                     .summarize = summarize}));
+                                     .summarize = mpi_summarize}));
     check_watch(w);
     tr_view_close(&w->view);
     mpi_ok(tr_close(w->tr));
@@ -1009,10 +964,9 @@ static void walk_everywhere(int turn, const tr_function *function, bool equal)
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int mode = 0; mode < 5; mode++) {
             if (!mpi_chosen(i, mode + turn, 3)) continue;
-            char settings[MPI_NOTE];
-            snprintf(settings, sizeof settings, "%s table.route=%s sync.mode=%s", layout,
-                     (i + mode) % 2 ? "request" : "auto", modes[mode]);
-            walk(settings, function, equal, staleness[mode]);
+            walk(mpi_text("%s table.route=%s sync.mode=%s", layout, (i + mode) % 2 ? "request" : "auto",
+                          modes[mode]),
+                 function, equal, staleness[mode]);
         }
 }
 
@@ -1042,8 +996,7 @@ struct saver {
 static int prepare_saver(tr_worker *me, void *state)
 {
     struct saver *s = state;
-    (void)me;
-    return open_all(s->table, &s->view);
+    return mpi_open_view(s->table, TR_VIEW_UPDATE, &s->view);
 }
 
 static int step_saving(tr_worker *me, void *state)
@@ -1052,19 +1005,17 @@ static int step_saving(tr_worker *me, void *state)
     const struct tr_view_state *v = s->view->state;
     int64_t held = s->view->clock < 0 ? -1 : v->holds, needed = me->clock - s->staleness;
     uint64_t before = s->tr->tables->traffic.pulls;
-    if (me->worker == s->slow) TR_TRY(nap(s->tr, 0.002));
+    if (me->worker == s->slow) TR_TRY(mpi_nap(s->tr, 0.002));
     TR_TRY(tr_view_pull(s->view));
     int64_t pulls = (int64_t)(s->tr->tables->traffic.pulls - before);
-    mpi_check(pulls == (held < 0 || held < needed),
-              "clock %lld: %lld pulls of a copy that held clocks < %lld", (long long)me->clock,
-              (long long)pulls, (long long)held);
+    mpi_check(pulls == (held < 0 || held < needed), "clock %ld: %ld pulls of a copy that held clocks < %ld",
+              me->clock, pulls, held);
     s->pulls += pulls;
     const int64_t *value = s->view->value;
     for (int k = 0; k < UNITS / 2; k++)
-        mpi_check(value[k] >= (needed > 0 ? needed * me->workers : 0), "clock %lld: %lld updates of key %d",
-                  (long long)me->clock, (long long)value[k], k);
-    mpi_check(value[UNITS / 2 + me->worker] == me->clock, "clock %lld: %lld own updates",
-              (long long)me->clock, (long long)value[UNITS / 2 + me->worker]);
+        mpi_check(value[k] >= (needed > 0 ? needed * me->workers : 0), "clock %ld: %ld updates of key %d",
+                  me->clock, value[k], k);
+    mpi_equal(value[UNITS / 2 + me->worker], me->clock);
     int64_t *delta = s->view->delta;
     for (int k = 0; k < UNITS / 2; k++) delta[k] = 1;
     delta[UNITS / 2 + me->worker] = 1;
@@ -1074,11 +1025,10 @@ static int step_saving(tr_worker *me, void *state)
 static int end_saving(tr_worker *me, void *state, tr_report *report)
 {
     const struct saver *s = state;
-    (void)report;
     TR_TRY(tr_view_pull(s->view));
     const int64_t *value = s->view->value;
     for (int k = 0; k < UNITS / 2; k++)
-        mpi_check(value[k] == STEPS * me->workers, "key %d ends at %lld", k, (long long)value[k]);
+        mpi_check(value[k] == STEPS * me->workers, "key %d ends at %ld", k, value[k]);
     return TR_OK;
 }
 
@@ -1088,11 +1038,10 @@ MPI_CASE(copies_are_kept_while_they_may_be)
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int way = 0; way < 4; way++) {
             if (!mpi_chosen(i, way, 2)) continue;
-            char settings[MPI_NOTE];
             int staleness = 1 + way;
-            snprintf(settings, sizeof settings,
-                     "%s sync.mode=ssp sync.staleness=%d sync.pull=stale table.route=%s", layout, staleness,
-                     (i + way) % 2 ? "request" : "auto");
+            const char *settings =
+                mpi_text("%s sync.mode=ssp sync.staleness=%d sync.pull=stale table.route=%s", layout,
+                         staleness, (i + way) % 2 ? "request" : "auto");
             struct saver s = {.tr = mpi_context(settings), .staleness = staleness};
             s.slow = tr_layout_workers(&s.tr->layout) - 1;
             mpi_ok(tr_table_create(s.tr, "w", TR_I64, 1, UNITS, &s.table));
@@ -1103,7 +1052,7 @@ MPI_CASE(copies_are_kept_while_they_may_be)
                                             .prepare = prepare_saver,
                                             .compute = step_saving,
                                             .evaluate = end_saving,
-                                            .summarize = summarize}));
+                                            .summarize = mpi_summarize}));
             if (tr_is(s.tr, TR_SLAVE)) mpi_check(s.pulls > 0, "never pulled");
             int saved = tr_is(s.tr, TR_SLAVE) && s.pulls < STEPS;
             MPI_Allreduce(MPI_IN_PLACE, &saved, 1, MPI_INT, MPI_MAX, s.tr->world);
@@ -1112,10 +1061,3 @@ MPI_CASE(copies_are_kept_while_they_may_be)
             mpi_ok(tr_close(s.tr));
         }
 }
-
-MPI_MAIN(&updates_come_whole_and_in_order_under_bsp, &updates_come_once_under_ssp,
-         &updates_come_once_under_asp, &merged_functions_get_one_sum_a_clock, &long_updates_come_as_one,
-         &arithmetic_is_done_where_values_lie, &servers_answer_where_values_lie,
-         &unknown_names_are_refused_everywhere, &a_function_that_fails_ends_the_job,
-         &versions_add_up_their_means, &stable_versions_add_up_their_means, &a_stable_pull_is_of_one_version,
-         &copies_are_kept_while_they_may_be)

@@ -56,7 +56,7 @@ static int open_own(tr_worker *me, void *state)
 static int schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
 {
     struct crew *c = state;
-    mpi_check(me->member == 0, "member %d schedules", me->member);
+    mpi_equal(me->member, 0);
     mpi_check(me->round == c->turns++ % (ROUNDS + 1), "round %d is scheduled in turn %d", me->round,
               c->turns);
     for (int m = 0; m < me->group_size; m++)
@@ -72,23 +72,22 @@ static int round_of_all(tr_worker *me, void *state)
     const int64_t *word = me->command.word;
     mpi_check(word[0] == me->group && word[1] == me->member && word[2] == me->clock && word[3] == me->round &&
                   word[7] == 10,
-              "member %d of group %d in clock %lld, round %d: command %lld %lld %lld %lld", me->member,
-              me->group, (long long)me->clock, me->round, (long long)word[0], (long long)word[1],
-              (long long)word[2], (long long)word[3]);
-    mpi_check(c->rounds_seen == me->clock * ROUNDS + me->round, "%d rounds before", c->rounds_seen);
+              "member %d of group %d in clock %ld, round %d: command %ld %ld %ld %ld", me->member, me->group,
+              me->clock, me->round, word[0], word[1], word[2], word[3]);
+    mpi_equal(c->rounds_seen, me->clock * ROUNDS + me->round);
     c->rounds_seen++;
     if (me->round == 0) TR_TRY(tr_view_pull(c->view));
     double sum[2] = {me->round, me->worker};
     TR_TRY(tr_group_sum(me, sum, 2));
     double first = me->group * me->group_size, size = me->group_size;
-    mpi_check(sum[0] == me->round * me->group_size, "members of different rounds meet: %g", sum[0]);
-    mpi_check(sum[1] == size * first + size * (size - 1) / 2, "sum of workers %g", sum[1]);
+    mpi_equal(sum[0], me->round * me->group_size);
+    mpi_equal(sum[1], size * first + size * (size - 1) / 2);
     int sharers = 0; /* groups with the same keys */
     for (int g = 0; g < me->groups; g++) sharers += g % 2 == me->group % 2;
     for (size_t i = 0; i < c->n; i++) {
         int32_t value = ((const int32_t *)c->view->value)[i];
-        mpi_check(value == me->clock * ROUNDS * sharers * me->group_size, "clock %lld key %zu: %d",
-                  (long long)me->clock, i, (int)value);
+        mpi_check(value == me->clock * ROUNDS * sharers * me->group_size, "clock %ld key %zu: %d", me->clock,
+                  i, (int)value);
         ((int32_t *)c->view->delta)[i] += 1;
     }
     return me->round == ROUNDS - 1 && me->clock % 2 ? tr_view_push(c->view) : TR_OK;
@@ -101,8 +100,7 @@ MPI_CASE(rounds_reach_all_members_and_sum_once)
     const char *layout;
     for (int i = 0; (layout = group_layout(i)); i++)
         for (size_t way = 0; way < 3; way++) {
-            char settings[MPI_NOTE];
-            snprintf(settings, sizeof settings, "%s %s", layout, ways[way]);
+            const char *settings = mpi_text("%s %s", layout, ways[way]);
             struct crew c;
             begin(&c, settings);
             mpi_ok(tr_run(c.tr, &(tr_stage){.name = "rounds",
@@ -111,8 +109,7 @@ MPI_CASE(rounds_reach_all_members_and_sum_once)
                                             .prepare = open_shared,
                                             .compute = round_of_all,
                                             .schedule = schedule}));
-            if (tr_is(c.tr, TR_SLAVE))
-                mpi_check(c.rounds_seen == CLOCKS * ROUNDS, "%d rounds", c.rounds_seen);
+            if (tr_is(c.tr, TR_SLAVE)) mpi_equal(c.rounds_seen, CLOCKS * ROUNDS);
             end(&c);
         }
 }
@@ -125,8 +122,7 @@ static int own_keys(tr_worker *me, void *state)
     for (size_t i = 0; i < c->n; i++) {
         int32_t value = ((const int32_t *)c->view->value)[i],
                 wanted = (int32_t)me->clock * me->groups * (me->member + 1);
-        mpi_check(value == wanted, "clock %lld key %zu: %d, not %d", (long long)me->clock, i, (int)value,
-                  (int)wanted);
+        mpi_check(value == wanted, "clock %ld key %zu: %d, not %d", me->clock, i, (int)value, (int)wanted);
         ((int32_t *)c->view->delta)[i] = me->member + 1;
     }
     return tr_view_push(c->view);
@@ -162,8 +158,6 @@ static int failing(tr_worker *me, void *state)
 
 static int schedule_one(tr_worker *me, void *state, tr_command *commands, bool *again)
 {
-    (void)state;
-    (void)commands;
     *again = me->round < 1;
     return TR_OK;
 }
@@ -190,7 +184,7 @@ MPI_CASE(a_failure_to_prepare_leaves_nobody_waiting)
                                                   .clocks = CLOCKS,
                                                   .prepare = prepare_failing,
                                                   .compute = failing});
-            mpi_check(status == TR_ERR_DATA, "status %d", status);
+            mpi_equal(status, TR_ERR_DATA);
             tr_view_close(&c.view);
             mpi_check(tr_close(c.tr) == TR_ERR_DATA, "the context forgot that");
         }
@@ -199,12 +193,10 @@ MPI_CASE(a_failure_to_prepare_leaves_nobody_waiting)
 MPI_CASE(a_failure_ends_the_stage_on_all_ranks)
 {
     if (mpi_test.rank == 0 && !freopen("/dev/null", "w", stderr)) return; /* the errors are wanted */
-    static const char *const modes[] = {"bsp", "ssp sync.staleness=1", "asp"};
     const char *layout;
     for (int i = 0; (layout = group_layout(i)); i++)
         for (int kind = 0; kind < 12; kind++) {
-            char settings[MPI_NOTE];
-            snprintf(settings, sizeof settings, "%s sync.mode=%s", layout, modes[kind % 3]);
+            const char *settings = mpi_text("%s sync.mode=%s", layout, mpi_modes[kind % 3]);
             struct crew c;
             begin(&c, settings);
             c.fail_worker =
@@ -216,7 +208,7 @@ MPI_CASE(a_failure_ends_the_stage_on_all_ranks)
                                                   .prepare = open_shared,
                                                   .compute = failing,
                                                   .schedule = kind >= 6 ? schedule_one : NULL});
-            mpi_check(status == TR_ERR_DIVERGED, "status %d", status);
+            mpi_equal(status, TR_ERR_DIVERGED);
             tr_view_close(&c.view);
             mpi_check(tr_close(c.tr) == TR_ERR_DIVERGED, "the context forgot that");
         }
@@ -236,7 +228,7 @@ MPI_CASE(members_of_a_group_share_memory)
         }
         if (memory) {
             int *number = tr_set_memory_at(memory);
-            mpi_check(number[member] == 0, "%d is there", number[member]);
+            mpi_equal(number[member], 0);
             for (int round = 1; round <= 100; round++) {
                 number[member] = member + round;
                 mpi_ok(tr_set_memory_meet(memory));
@@ -257,8 +249,7 @@ static tr_set_memory *open_numbers(tr_context *tr, size_t bytes)
     tr_set_memory *memory = NULL;
     mpi_ok(tr_set_memory_open(tr, TR_SET_NODE, bytes, &memory));
     const int *number = tr_set_memory_at(memory);
-    for (int m = 0; m < tr_set_size(tr, TR_SET_NODE); m++)
-        mpi_check(number[m] == 0, "%d is there", number[m]);
+    for (int m = 0; m < tr_set_size(tr, TR_SET_NODE); m++) mpi_equal(number[m], 0);
     mpi_ok(tr_set_memory_meet(memory));
     return memory;
 }
@@ -266,8 +257,7 @@ static tr_set_memory *open_numbers(tr_context *tr, size_t bytes)
 static void check_numbers(tr_context *tr, tr_set_memory *memory, int base)
 {
     const int *number = tr_set_memory_at(memory);
-    for (int m = 0; m < tr_set_size(tr, TR_SET_NODE); m++)
-        mpi_check(number[m] == base + m, "%d, expected %d", number[m], base + m);
+    for (int m = 0; m < tr_set_size(tr, TR_SET_NODE); m++) mpi_equal(number[m], base + m);
 }
 
 /* Small ones are slots of one window, of which there are fewer than there is memory here; large ones are between them. */
@@ -345,8 +335,3 @@ MPI_CASE(long_messages_go_both_ways_at_once)
     mpi_check(mpi_test.rank != last || most > BYTES / 4,
               "%" PRIu64 " of %d bytes at most have left when the other's are here", most, (int)BYTES);
 }
-
-MPI_MAIN(&rounds_reach_all_members_and_sum_once, &vertical_members_push_their_own_keys,
-         &a_failure_to_prepare_leaves_nobody_waiting, &a_failure_ends_the_stage_on_all_ranks,
-         &members_of_a_group_share_memory, &memories_do_not_meet_each_other_and_begin_with_zeros,
-         &long_messages_go_both_ways_at_once)

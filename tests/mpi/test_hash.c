@@ -2,8 +2,6 @@
  * updated by zeros. Changes are whole numbers, so that sums are exact in every type and in any order. */
 #include "mpi_unit.h"
 
-#include <math.h>
-
 #include "table/server.h"
 #include "../elements.h"
 
@@ -90,8 +88,8 @@ static void check(struct trial *t, const tr_view *view, const size_t *number, in
             size_t k = number ? number[i] : i;
             double found = element(t->dtype, view->value, i * t->width + e),
                    wanted = t->expected[k * t->width + e];
-            mpi_check(found == wanted, "clock %lld key %llu element %zu: %g, not %g", (long long)clock,
-                      (unsigned long long)key_at(k), e, found, wanted);
+            mpi_check(found == wanted, "clock %ld key %lu element %zu: %g, not %g", clock, key_at(k), e,
+                      found, wanted);
         }
 }
 
@@ -133,8 +131,8 @@ static int check_top(const struct trial *t)
         size_t i = 0, larger = 0;
         while (i < KEYS && key_at(i) != top->pair[k].key) i++;
         for (size_t j = 0; j < KEYS; j++) larger += t->expected[j] > top->pair[k].value;
-        mpi_check(i < KEYS && t->expected[i] == top->pair[k].value && larger <= k, "top %u: key %llu, %g", k,
-                  (unsigned long long)top->pair[k].key, top->pair[k].value);
+        mpi_check(i < KEYS && t->expected[i] == top->pair[k].value && larger <= k, "top %u: key %lu, %g", k,
+                  top->pair[k].key, top->pair[k].value);
     }
     free(top);
     return TR_OK;
@@ -151,11 +149,11 @@ static int check_answers(struct trial *t)
     }
     size_t bytes = sizeof found;
     TR_TRY(tr_table_squares(t->table, &found));
-    mpi_check(found == squares, "squares %g, not %g", found, squares);
+    mpi_equal(found, squares);
     TR_TRY(tr_table_ask(t->table, "sum1", NULL, 0, &found, &bytes));
-    mpi_check(found == sum, "sum1 %g, not %g", found, sum);
+    mpi_equal(found, sum);
     TR_TRY(tr_table_ask(t->table, "nonzeros", NULL, 0, &nonzeros, &bytes));
-    mpi_check(nonzeros == KEYS * t->width - zeros, "%llu nonzeros", (unsigned long long)nonzeros);
+    mpi_equal(nonzeros, KEYS * t->width - zeros);
 
     struct tr_soft soft = {.first = key_at(500), .n = KEYS - 500, .threshold = 3};
     double *softened;
@@ -180,7 +178,7 @@ static int check_answers(struct trial *t)
                             &bytes));
         bool together = tr_partition_locate(&t->table->partition, key_at(a)).server ==
                         tr_partition_locate(&t->table->partition, key_at(b)).server;
-        mpi_check(dot.pieces == together, "dot %zu: %llu pieces", i, (unsigned long long)dot.pieces);
+        mpi_check(dot.pieces == together, "dot %zu: %lu pieces", i, dot.pieces);
         mpi_check(!together || dot.sum == wanted, "dot %zu: %g, not %g", i, dot.sum, wanted);
     }
     return t->width == 1 ? check_top(t) : TR_OK;
@@ -201,8 +199,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
 static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     const struct trial *t = state;
-    (void)evaluation;
-    mpi_check(sums->sum[0] == tr_layout_workers(t->layout), "%g workers evaluated", sums->sum[0]);
+    mpi_equal(sums->sum[0], tr_layout_workers(t->layout));
     return TR_OK;
 }
 
@@ -214,8 +211,7 @@ static void check_presence(struct trial *t)
     if (!(t->layout->place[mpi_test.rank].roles & TR_SLAVE)) wanted = 0;
     MPI_Allreduce(MPI_IN_PLACE, &wanted, 1, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD);
     uint64_t found = keys_present(t->table);
-    mpi_check(found == wanted, "%llu keys are present, not %llu", (unsigned long long)found,
-              (unsigned long long)wanted);
+    mpi_equal(found, wanted);
     for (size_t i = 0; t->table->map && i < KEYS; i++) {
         uint32_t server = tr_partition_locate(&t->table->partition, key_at(i)).server;
         uint32_t slot = tr_hashmap_find(t->table->map, key_at(i));
@@ -273,9 +269,8 @@ static void all_layouts(int way, const char *sync)
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int more = 0; more < 3; more++, turn++) {
             if (!mpi_chosen(i, more + way, 3)) continue;
-            char settings[MPI_NOTE];
-            snprintf(settings, sizeof settings, "%s %s table.storage=hash table.partition=%s", layout, sync,
-                     partitions[turn % 7]);
+            const char *settings =
+                mpi_text("%s %s table.storage=hash table.partition=%s", layout, sync, partitions[turn % 7]);
             run_trial(settings, dtypes[turn % 4], turn == 6 ? 2100 : widths[turn % 5], turn + 1);
         }
 }
@@ -296,9 +291,8 @@ MPI_CASE(encodings_do_not_matter)
 {
     static const char *const encodings[] = {"dense", "sparse", "bitmap"};
     for (uint64_t i = 0; i < 3; i++) {
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "table.storage=hash table.encoding=%s", encodings[i]);
-        run_trial(settings, i == 1 ? TR_F64 : TR_F32, 1 + i, 7 + i);
+        run_trial(mpi_text("table.storage=hash table.encoding=%s", encodings[i]), i == 1 ? TR_F64 : TR_F32,
+                  1 + i, 7 + i);
     }
 }
 
@@ -315,7 +309,6 @@ struct growth {
 
 static int prepare_growth(tr_worker *me, void *state)
 {
-    (void)me;
     struct growth *g = state;
     tr_key *keys;
     TR_TRY(TR_NEW(&keys, MANY));
@@ -374,7 +367,7 @@ MPI_CASE(tables_grow_while_others_read)
                                       .evaluate = evaluate_growth}));
         tr_view_close(&g.view);
         uint64_t keys = keys_present(g.table);
-        mpi_check(keys == MANY, "%llu keys", (unsigned long long)keys);
+        mpi_equal(keys, MANY);
         size_t bytes = g.table->map ? tr_hashmap_memory(g.table->map) : 0, here = 0;
         if (g.table->map) here = g.table->map->count;
         mpi_check(bytes <= here * 30 + 65536, "%zu bytes for %zu keys", bytes, here);
@@ -414,8 +407,8 @@ static void compare(struct pair *p, int64_t clock)
     const double *dense = p->view[0]->value, *hash = p->view[1]->value;
     for (size_t i = 0; i < p->n * p->view[0]->width; i++)
         mpi_check(fabs(dense[i] - hash[i]) <= p->tolerance * (1 + fabs(dense[i])),
-                  "%s, clock %lld key %llu: %.17g by hash, %.17g dense", p->function, (long long)clock,
-                  (unsigned long long)p->key[i / p->view[0]->width], hash[i], dense[i]);
+                  "%s, clock %ld key %lu: %.17g by hash, %.17g dense", p->function, clock,
+                  p->key[i / p->view[0]->width], hash[i], dense[i]);
 }
 
 /* Nine of ten keys have their turn in a clock. */
@@ -492,20 +485,17 @@ MPI_CASE(functions_do_the_same_as_on_dense_tables)
     static const char *const layouts[] = {"ranks.layout=auto", "ranks.layout=auto ranks.node_size=1",
                                           "ranks.layout=dedicated"};
     for (int f = 0; f < FUNCTIONS; f++) {
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "table.partition=range %s",
-                 layouts[mpi_test.size > 2 ? f % 3 : 0]);
-        same_as_dense(settings, functions[f].name, functions[f].tolerance, f % 2 ? 1 : 4);
+        same_as_dense(mpi_text("table.partition=range %s", layouts[mpi_test.size > 2 ? f % 3 : 0]),
+                      functions[f].name, functions[f].tolerance, f % 2 ? 1 : 4);
     }
 }
 
 MPI_CASE(functions_run_without_lockstep)
 {
     for (int f = 0; f < FUNCTIONS; f++) {
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "table.partition=range sync.mode=ssp sync.staleness=%d %s", f % 4,
-                 f % 3 && mpi_test.size > 1 ? "ranks.node_size=1" : "");
-        same_as_dense(settings, functions[f].name, functions[f].tolerance, f % 2 ? 4 : 1);
+        same_as_dense(mpi_text("table.partition=range sync.mode=ssp sync.staleness=%d %s", f % 4,
+                               f % 3 && mpi_test.size > 1 ? "ranks.node_size=1" : ""),
+                      functions[f].name, functions[f].tolerance, f % 2 ? 4 : 1);
     }
 }
 
@@ -522,7 +512,6 @@ static int count_up(tr_worker *me, void *state)
 
 static int prepare_counting(tr_worker *me, void *state)
 {
-    (void)me;
     struct pair *p = state;
     for (p->n = 0; p->n < KEYS; p->n++) p->key[p->n] = key_at(p->n);
     return tr_view_open(p->table[0], p->key, p->n, TR_VIEW_UPDATE, &p->view[0]);
@@ -568,7 +557,6 @@ MPI_CASE(stale_updates_are_weighted)
 
 static uint32_t anywhere(void *who, uint64_t block, uint64_t blocks, uint32_t servers)
 {
-    (void)who, (void)blocks;
     return (uint32_t)(block % servers);
 }
 
@@ -577,7 +565,7 @@ static void refused(const char *settings, tr_table_options options, uint64_t key
     tr_context *tr = mpi_context(settings);
     tr_table *table;
     int status = tr_table_create_with(tr, "h", TR_F32, 1, keys, &options, &table);
-    mpi_check(status == TR_ERR_CONFIG, "status %d", status);
+    mpi_equal(status, TR_ERR_CONFIG);
     mpi_check(mpi_test.rank > 0 || strstr(tr_error_text(), words), "%s: not %s", tr_error_text(), words);
     (void)tr_close(tr);
 }
@@ -599,8 +587,3 @@ MPI_CASE(what_hash_storage_cannot_do_is_refused)
     mpi_check(!table->hash, "hash storage with a place function");
     mpi_ok(tr_close(tr));
 }
-
-MPI_MAIN(&bsp_is_exact, &ssp_adds_all, &asp_adds_all, &encodings_do_not_matter,
-         &tables_grow_while_others_read, &functions_do_the_same_as_on_dense_tables,
-         &functions_run_without_lockstep, &stale_updates_are_weighted,
-         &what_hash_storage_cannot_do_is_refused)

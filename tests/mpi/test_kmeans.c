@@ -1,8 +1,6 @@
 /* K-means on any number of ranks, in any layout: what a serial loop comes to, label by label. */
 #include "mpi_unit.h"
 
-#include <math.h>
-
 #include "model/kmeans/kmeans.h"
 
 enum { ROUNDS = 64 };
@@ -11,7 +9,7 @@ enum { ROUNDS = 64 };
 struct problem {
     size_t n, k, columns;
     float *x;
-    char path[64];
+    const char *path;
 };
 
 static void write_rows(const struct problem *p, bool sparse)
@@ -45,9 +43,7 @@ static void make_rows(struct problem *p, size_t n, size_t k, size_t columns, siz
             if (is) p->x[i * columns + c] = (float)(tails ? v * v * v : v + centre);
         }
     }
-    int pid = (int)getpid();
-    MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    snprintf(p->path, sizeof p->path, "/tmp/trireme-kmeans-%d", pid);
+    p->path = mpi_path("rows");
     if (mpi_test.rank == 0) write_rows(p, density < 1);
     MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -55,7 +51,6 @@ static void make_rows(struct problem *p, size_t n, size_t k, size_t columns, siz
 static void drop_rows(struct problem *p)
 {
     MPI_Barrier(MPI_COMM_WORLD);
-    if (mpi_test.rank == 0) unlink(p->path);
     free(p->x);
 }
 
@@ -167,7 +162,6 @@ struct trial {
 static int observe(void *who, const tr_stage *stage, const struct tr_progress_row *row)
 {
     struct trial *t = who;
-    (void)stage;
     if (t->rounds < ROUNDS) t->objective[t->rounds++] = row->evaluation.objective;
     return TR_OK;
 }
@@ -188,7 +182,7 @@ static void begin_trial(struct trial *t, const struct problem *p, const char *se
     mpi_ok(tr_kmeans_class.check(job, job->options));
     mpi_ok(tr_kmeans_class.open(t->tr, job->options, t->m));
     mpi_ok(tr_kmeans_class.train(t->m));
-    mpi_check(t->m->total_rows == p->n, "%llu rows", (unsigned long long)t->m->total_rows);
+    mpi_equal(t->m->total_rows, p->n);
 }
 
 static void end_trial(struct trial *t)
@@ -236,11 +230,9 @@ static void check_layouts(const struct problem *p, const struct reference *r, co
     static const char *const partitions[] = {"data.partition=horizontal", "data.partition=replicated"};
     for (int i = 0; mpi_layout(i); i++)
         for (int partition = 0; partition < 2; partition++) {
-            char text[MPI_NOTE];
             if (partition == 1 && !strstr(mpi_layout(i), "group_size")) continue;
             struct trial t;
-            snprintf(text, sizeof text, "%s %s %s", mpi_layout(i), partitions[partition], settings);
-            begin_trial(&t, p, text);
+            begin_trial(&t, p, mpi_text("%s %s %s", mpi_layout(i), partitions[partition], settings));
             check_against(&t, p, r);
             end_trial(&t);
         }
@@ -323,7 +315,7 @@ static bool is_row(const struct problem *p, const float *x)
 static void check_start(const struct problem *p, const struct tr_start *s)
 {
     size_t columns = p->columns;
-    mpi_check(s->n == p->k, "%zu centres", s->n);
+    mpi_equal(s->n, p->k);
     for (size_t j = 0; j < s->n; j++) {
         mpi_check(is_row(p, s->dense + j * columns), "centre %zu is no row", j);
         for (size_t i = 0; i < j; i++)
@@ -352,9 +344,7 @@ MPI_CASE(starts_do_not_depend_on_the_layout)
         for (int i = 0; mpi_layout(i); i++) {
             if (!mpi_chosen(i, s, 2)) continue;
             struct trial t;
-            char text[MPI_NOTE];
-            snprintf(text, sizeof text, "%s solve.epochs=1 solve.start=%s", mpi_layout(i), starts[s]);
-            begin_trial(&t, &p, text);
+            begin_trial(&t, &p, mpi_text("%s solve.epochs=1 solve.start=%s", mpi_layout(i), starts[s]));
             const struct tr_start *start = &t.m->start;
             check_start(&p, start);
             if (!first[s]) {
@@ -383,9 +373,7 @@ MPI_CASE(a_seed_changes_what_is_drawn)
         float *drawn[2];
         for (int seed = 0; seed < 2; seed++) {
             struct trial t;
-            char text[MPI_NOTE];
-            snprintf(text, sizeof text, "seed=%d solve.epochs=1 solve.start=%s", seed + 1, starts[s]);
-            begin_trial(&t, &p, text);
+            begin_trial(&t, &p, mpi_text("seed=%d solve.epochs=1 solve.start=%s", seed + 1, starts[s]));
             mpi_ok(TR_NEW(&drawn[seed], p.k * p.columns));
             memcpy(drawn[seed], t.m->start.dense, p.k * p.columns * sizeof(float));
             end_trial(&t);
@@ -412,9 +400,7 @@ MPI_CASE(other_ways_get_about_as_far)
     for (size_t way = 0; way < sizeof ways / sizeof *ways; way++)
         for (int i = 0; mpi_layout(i) && i < 4; i++) {
             struct trial t;
-            char text[MPI_NOTE];
-            snprintf(text, sizeof text, "%s %s solve.epochs=20", mpi_layout(i), ways[way]);
-            begin_trial(&t, &p, text);
+            begin_trial(&t, &p, mpi_text("%s %s solve.epochs=20", mpi_layout(i), ways[way]));
             double last = t.rounds > 0 ? t.objective[t.rounds - 1] : 0;
             if (t.tr->rank == 0) {
                 mpi_check(last >= 0.3 * r.inertia && last <= 1.3 * r.inertia,
@@ -434,11 +420,10 @@ MPI_CASE(mini_batches_lower_the_inertia)
     make_rows(&p, 1200, 4, 60, 4, 0.15, false, 7);
     for (int i = 0; mpi_layout(i); i++) {
         struct trial t;
-        char text[MPI_NOTE];
         const char *partition = strstr(mpi_layout(i), "group_size") ? "data.partition=replicated" : "";
-        snprintf(text, sizeof text, "%s %s sparse solve.method=minibatch solve.batch=100 solve.epochs=4",
-                 mpi_layout(i), partition);
-        begin_trial(&t, &p, text);
+        begin_trial(&t, &p,
+                    mpi_text("%s %s sparse solve.method=minibatch solve.batch=100 solve.epochs=4",
+                             mpi_layout(i), partition));
         if (t.tr->rank == 0)
             mpi_check(t.rounds > 1 && t.objective[t.rounds - 1] < t.objective[0], "inertia from %g to %g",
                       t.objective[0], t.objective[t.rounds - 1]);
@@ -446,8 +431,3 @@ MPI_CASE(mini_batches_lower_the_inertia)
     }
     drop_rows(&p);
 }
-
-MPI_MAIN(&dense_rows_get_the_labels_of_a_serial_loop, &sparse_rows_get_the_labels_of_a_serial_loop,
-         &almost_dense_rows_get_the_labels_of_a_serial_loop, &empty_centres_get_the_farthest_rows,
-         &starts_do_not_depend_on_the_layout, &a_seed_changes_what_is_drawn, &other_ways_get_about_as_far,
-         &mini_batches_lower_the_inertia)

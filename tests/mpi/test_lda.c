@@ -2,8 +2,6 @@
  * that the model does not depend on the number of workers. */
 #include "mpi_unit.h"
 
-#include <math.h>
-
 #include "class/class.h"
 #include "model/lda/lda.h"
 #include "../lda_check.h"
@@ -58,53 +56,35 @@ static int count_pairs(const struct corpus *c)
     return sum;
 }
 
-/* All ranks learn the path; rank 0 writes. */
-static void write_corpus(const struct corpus *c, char path[64])
+static const char *write_corpus(const struct corpus *c)
 {
+    const char *path = mpi_path("corpus");
     if (mpi_test.rank == 0) {
-        snprintf(path, 64, "/tmp/trireme-test-lda-%d", (int)getpid());
         FILE *file = fopen(path, "w");
         fprintf(file, "%d\n%d\n%d\n", c->documents, c->words, count_pairs(c));
         for (int d = 0; d < c->documents; d++) write_document(file, c, d, true);
         fclose(file);
     }
-    MPI_Bcast(path, 64, MPI_CHAR, 0, MPI_COMM_WORLD);
-}
-
-static void remove_corpus(const char *path)
-{
     MPI_Barrier(MPI_COMM_WORLD);
-    if (mpi_test.rank == 0) unlink(path);
-}
-
-static void remove_model(const char *folder)
-{
-    char file[128];
-    if (mpi_test.rank != 0) return;
-    snprintf(file, sizeof file, "%s/model.h5", folder);
-    unlink(file);
-    rmdir(folder);
+    return path;
 }
 
 /* ---- runs ---- */
 
-static tr_context *begin(const struct corpus *c, const char *settings, char path[64], struct tr_lda **m)
+static tr_context *begin(const struct corpus *c, const char *settings, struct tr_lda **m)
 {
-    char all[MPI_NOTE];
-    write_corpus(c, path);
-    snprintf(all, sizeof all, "model.type=lda report.progress=no data.train=%.40s %.400s", path, settings);
-    tr_context *tr = mpi_context(all);
+    tr_context *tr = mpi_context(
+        mpi_text("model.type=lda report.progress=no data.train=%s %s", write_corpus(c), settings));
     mpi_ok(TR_NEW(m, 1));
     mpi_ok(tr_lda_class.open(tr, tr_context_job(tr)->options, *m));
     return tr;
 }
 
-static void end(tr_context *tr, struct tr_lda **m, const char *path)
+static void end(tr_context *tr, struct tr_lda **m)
 {
     tr_lda_class.close(*m);
     free(*m);
     mpi_ok(tr_close(tr));
-    remove_corpus(path);
 }
 
 /* Counts as dense arrays. */
@@ -168,10 +148,10 @@ static void compare(const struct counted *tokens, const struct counted *tables)
     for (int k = 0; k < MOST_TOPICS; k++) {
         for (int w = 0; w < MOST_WORDS; w++)
             mpi_check(tokens->words[w][k] == tables->words[w][k],
-                      "word %d, topic %d: %lld tokens, the table says %lld", w, k,
-                      (long long)tokens->words[w][k], (long long)tables->words[w][k]);
-        mpi_check(tokens->total[k] == tables->total[k], "topic %d: %lld tokens, the table says %lld", k,
-                  (long long)tokens->total[k], (long long)tables->total[k]);
+                      "word %d, topic %d: %ld tokens, the table says %ld", w, k, tokens->words[w][k],
+                      tables->words[w][k]);
+        mpi_check(tokens->total[k] == tables->total[k], "topic %d: %ld tokens, the table says %ld", k,
+                  tokens->total[k], tables->total[k]);
     }
 }
 
@@ -183,10 +163,10 @@ static void check_counts(struct tr_lda *m, const struct corpus *corpus)
     read_tables(m, &tables);
     compare(&tokens, &tables);
     for (int k = 0; k < MOST_TOPICS; k++) sum += tokens.total[k];
-    mpi_check(sum == (int64_t)tokens_of(corpus), "%lld tokens", (long long)sum);
+    mpi_equal(sum, (int64_t)tokens_of(corpus));
     for (int k = 0; m->sampler && m->tr->layout.groups == 1 && k < (int)m->layout.topics; k++)
-        mpi_check(m->total[k] == tokens.total[k], "topic %d: a worker believes in %lld tokens", k,
-                  (long long)m->total[k]);
+        mpi_check(m->total[k] == tokens.total[k], "topic %d: a worker believes in %ld tokens", k,
+                  m->total[k]);
 }
 
 /* Groups of 1, 2, half and all of the ranks, each with blocks that are shared and that travel; then the layouts of all
@@ -211,15 +191,15 @@ static bool layout_of(int i, char *settings, size_t size)
 
 static void check_layout(const struct corpus *corpus, const char *layout, const char *sync, int sweeps)
 {
-    char settings[MPI_NOTE], path[64];
     struct tr_lda *m;
-    snprintf(settings, sizeof settings,
-             "%.200s sync.mode=%s solve.epochs=%d model.topics=5 solve.optimize_every=2", layout, sync,
-             sweeps);
-    tr_context *tr = begin(corpus, settings, path, &m);
+    tr_context *tr =
+        begin(corpus,
+              mpi_text("%.200s sync.mode=%s solve.epochs=%d model.topics=5 solve.optimize_every=2", layout,
+                       sync, sweeps),
+              &m);
     mpi_ok(tr_lda_class.train(m));
     check_counts(m, corpus);
-    end(tr, &m, path);
+    end(tr, &m);
 }
 
 MPI_CASE(counts_are_those_of_the_topics_after_every_sweep)
@@ -248,12 +228,11 @@ MPI_CASE(some_have_nothing_to_do)
  * divides; where the job says how words are to lie, they lie so. */
 static void check_words(const char *partition, bool in_blocks)
 {
-    char settings[MPI_NOTE], path[64];
     struct tr_lda *m;
-    snprintf(settings, sizeof settings,
-             "ranks.layout=colocated ranks.groups=%d ranks.group_size=2 model.topics=4 %s", mpi_test.size / 2,
-             partition);
-    tr_context *tr = begin(&small, settings, path, &m);
+    const char *settings =
+        mpi_text("ranks.layout=colocated ranks.groups=%d ranks.group_size=2 model.topics=4 %s",
+                 mpi_test.size / 2, partition);
+    tr_context *tr = begin(&small, settings, &m);
     bool used[2][16] = {{false}};
     int servers = tr_servers(tr), n[2] = {0};
     for (uint64_t p = 0; p < m->layout.words; p++) {
@@ -266,7 +245,7 @@ static void check_words(const char *partition, bool in_blocks)
         if (in_blocks) mpi_check(n[i] <= servers / 2 + 1, "words of member %d lie on %d servers", i, n[i]);
         else mpi_check(n[i] == servers, "words of member %d lie on %d servers", i, n[i]);
     }
-    end(tr, &m, path);
+    end(tr, &m);
 }
 
 MPI_CASE(words_of_a_block_lie_on_few_servers)
@@ -288,13 +267,11 @@ static int add_bins(void *state, const tr_row *row)
 MPI_CASE(groups_know_how_often_each_count_occurs)
 {
     if (mpi_test.size < 2) return;
-    char path[64];
     struct tr_lda *m;
     int64_t told[MOST_TOPICS + 1][LONGEST] = {{0}}, table[MOST_TOPICS + 1][LONGEST] = {{0}};
     tr_context *tr = begin(
         &small,
-        "ranks.layout=colocated ranks.group_size=1 solve.epochs=8 solve.optimize_every=2 model.topics=4",
-        path, &m);
+        "ranks.layout=colocated ranks.group_size=1 solve.epochs=8 solve.optimize_every=2 model.topics=4", &m);
     mpi_ok(tr_lda_class.train(m));
     for (size_t k = 0; k + 1 < m->sent.rows; k++)
         for (uint64_t i = m->sent.begin[k]; i < m->sent.begin[k + 1]; i++)
@@ -307,11 +284,11 @@ MPI_CASE(groups_know_how_often_each_count_occurs)
     for (int k = 0; k < 5 && mpi_test.rank == 0; k++)
         for (int n = 0; n < LONGEST; n++) {
             documents += k == 4 ? table[k][n] : 0;
-            mpi_check(told[k][n] == table[k][n], "topic %d, count %d: %lld documents, the table says %lld", k,
-                      n, (long long)told[k][n], (long long)table[k][n]);
+            mpi_check(told[k][n] == table[k][n], "topic %d, count %d: %ld documents, the table says %ld", k,
+                      n, told[k][n], table[k][n]);
         }
-    mpi_check(mpi_test.rank != 0 || documents == small.documents, "%lld documents", (long long)documents);
-    end(tr, &m, path);
+    mpi_check(mpi_test.rank != 0 || documents == small.documents, "%ld documents", documents);
+    end(tr, &m);
 }
 
 /* ---- results of training ---- */
@@ -320,17 +297,16 @@ MPI_CASE(groups_know_how_often_each_count_occurs)
  * with the true number, two topics can be merged, and one split, for very long. */
 static double learn(const char *layout, int sweeps, struct counted *c, double *prior)
 {
-    char settings[MPI_NOTE], path[64];
     struct tr_lda *m;
-    snprintf(settings, sizeof settings,
-             "%.200s solve.epochs=%d report.every=60 model.topics=8 model.beta=0.1", layout, sweeps);
-    tr_context *tr = begin(&clear, settings, path, &m);
+    const char *settings =
+        mpi_text("%.200s solve.epochs=%d report.every=60 model.topics=8 model.beta=0.1", layout, sweeps);
+    tr_context *tr = begin(&clear, settings, &m);
     mpi_ok(tr_lda_class.train(m));
     read_tables(m, c);
     double log_p = m->last.objective;
     for (int k = 0; k < MOST_TOPICS; k++) prior[k] = m->alpha ? m->alpha[k] : 0;
     prior[MOST_TOPICS] = m->beta;
-    end(tr, &m, path);
+    end(tr, &m);
     return log_p;
 }
 
@@ -347,7 +323,7 @@ static void check_topics(const struct counted *c)
         }
         right += most;
     }
-    mpi_check(10 * right > 9 * all, "%lld of %lld tokens", (long long)right, (long long)all);
+    mpi_check(10 * right > 9 * all, "%ld of %ld tokens", right, all);
 }
 
 /* What one rank comes to; how far from it several may be. Without steps in common no two runs are alike: of 150 on two ranks
@@ -357,16 +333,14 @@ static const double log_p_alone = -2.95, near_by = 0.06, near_by_ssp = 0.2;
 MPI_CASE(topics_are_found_by_however_many)
 {
     struct counted c;
-    char layout[MPI_NOTE];
     double prior[MOST_TOPICS + 1];
     static const char *const layouts[] = {"ranks.layout=auto", "ranks.layout=colocated ranks.group_size=1",
                                           "ranks.layout=colocated ranks.group_size=1 sync.mode=ssp"};
     for (int i = 0; i < 4; i++) {
-        snprintf(layout, sizeof layout, "%s", layouts[i % 3]);
-        if (i == 3)
-            snprintf(layout, sizeof layout, "ranks.layout=colocated ranks.groups=1 ranks.group_size=%d",
-                     mpi_test.size);
-        double log_p = learn(layout, 60, &c, prior);
+        double log_p = learn(
+            i < 3 ? layouts[i]
+                  : mpi_text("ranks.layout=colocated ranks.groups=1 ranks.group_size=%d", mpi_test.size),
+            60, &c, prior);
         if (mpi_test.rank != 0) continue;
         check_topics(&c);
         mpi_check(fabs(log_p - log_p_alone) < (i == 2 ? near_by_ssp : near_by), "log p %g", log_p);
@@ -444,13 +418,12 @@ static void fold_in(const struct tr_lda *m, const char *folder)
 
 MPI_CASE(a_document_of_training_is_recognised)
 {
-    char settings[MPI_NOTE], path[64], folder[80];
     struct tr_lda *m;
-    write_corpus(&clear, path);
-    snprintf(settings, sizeof settings, "model.topics=4 model.beta=0.1 solve.epochs=60 data.test=%s", path);
-    tr_context *tr = begin(&clear, settings, path, &m); /* with test data, those of training stay */
+    tr_context *tr = begin(
+        &clear, mpi_text("model.topics=4 model.beta=0.1 solve.epochs=60 data.test=%s", write_corpus(&clear)),
+        &m); /* with test data, those of training stay */
     mpi_ok(tr_lda_class.train(m));
-    snprintf(folder, sizeof folder, "%s.model", path);
+    const char *folder = mpi_path("model");
     mpi_ok(tr_model_write(tr, &tr_lda_class, m, folder));
     struct tr_lda_completion mine = {0};
     int status = m->sampler ? tr_lda_complete_data(m, m->test, &mine) : TR_OK;
@@ -461,8 +434,7 @@ MPI_CASE(a_document_of_training_is_recognised)
     mpi_check(perplexity > 12 && perplexity < 25, "perplexity %g", perplexity); /* a topic has ten words */
     if (m->sampler) fold_in(m, folder);
     MPI_Barrier(MPI_COMM_WORLD);
-    end(tr, &m, path);
-    remove_model(folder);
+    end(tr, &m);
 }
 
 /* ---- files ---- */
@@ -477,7 +449,7 @@ static void check_file(const char *folder, const struct counted *c, uint64_t wor
     for (uint64_t w = 0; w < m->words; w++) {
         int64_t row[MOST_TOPICS] = {0};
         for (uint64_t i = s->begin[w]; i < s->begin[w + 1]; i++) row[s->topic[i]] = s->count[i];
-        mpi_check(memcmp(row, c->words[w], sizeof row) == 0, "word %llu differs", (unsigned long long)w);
+        mpi_check(memcmp(row, c->words[w], sizeof row) == 0, "word %lu differs", w);
     }
     for (int k = 0; k < 3; k++) mpi_check(s->total[k] == c->total[k], "topic %d", k);
     tr_model_close(&file);
@@ -485,24 +457,16 @@ static void check_file(const char *folder, const struct counted *c, uint64_t wor
 
 MPI_CASE(the_file_has_what_the_tables_have)
 {
-    char layout[MPI_NOTE], settings[MPI_NOTE], path[64], folder[80];
     for (int i = 0; i < 4 && mpi_layout(i); i++) {
         struct tr_lda *m;
         struct counted c;
-        snprintf(layout, sizeof layout, "%s", mpi_layout(i));
-        snprintf(settings, sizeof settings, "%.200s solve.epochs=3 model.topics=3", layout);
-        tr_context *tr = begin(&small, settings, path, &m);
-        snprintf(folder, sizeof folder, "%s.model", path);
+        tr_context *tr = begin(
+            &small, mpi_text("%.200s solve.epochs=3 model.topics=3", mpi_text("%s", mpi_layout(i))), &m);
+        const char *folder = mpi_path("model");
         mpi_ok(tr_lda_class.train(m));
         mpi_ok(tr_model_write(tr, &tr_lda_class, m, folder));
         read_tables(m, &c);
         if (mpi_test.rank == 0) check_file(folder, &c, (uint64_t)small.words);
-        end(tr, &m, path);
-        remove_model(folder);
+        end(tr, &m);
     }
 }
-
-MPI_MAIN(&counts_are_those_of_the_topics_after_every_sweep, &without_lockstep_no_count_is_lost_or_made_twice,
-         &some_have_nothing_to_do, &words_of_a_block_lie_on_few_servers,
-         &groups_know_how_often_each_count_occurs, &topics_are_found_by_however_many,
-         &a_document_of_training_is_recognised, &runs_repeat, &the_file_has_what_the_tables_have)

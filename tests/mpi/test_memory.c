@@ -1,19 +1,16 @@
 /* Checkpoints in memory: killed runs resume from them, for every combination of lost ranks. */
-#include "mpi_unit.h"
+#include "resumed.h"
 
 #include <sys/stat.h>
 
 #include "store/checkpoint.h"
 #include "store/memory.h"
 
-enum { KEYS = 40, ROWS = 60, CLOCKS = 150, LARGE = 700000 };
+enum { CLOCKS = 150, LARGE = 700000 };
 
 struct play {
     tr_context *tr;
-    tr_table *table;
-    tr_view *view;
-    size_t first, end; /* rows of this worker */
-    int64_t row[ROWS]; /* Σ (clock + 1), by row */
+    struct resumed of;
     int64_t begun;     /* the first clock that it computed */
     int takes, enough; /* checkpoints so far; the run fails after `enough`; 0: never */
     float *large;      /* of this worker; NULL: nothing */
@@ -22,36 +19,26 @@ struct play {
 
 static int prepare(tr_worker *me, void *state)
 {
-    struct play *p = state;
-    tr_key key[KEYS];
-    for (tr_key k = 0; k < KEYS; k++) key[k] = k;
-    p->first = (size_t)(ROWS * me->worker / me->workers);
-    p->end = (size_t)(ROWS * (me->worker + 1) / me->workers);
-    return tr_view_open(p->table, key, KEYS, TR_VIEW_UPDATE, &p->view);
+    return resumed_prepare(&((struct play *)state)->of, me);
 }
 
 static int compute(tr_worker *me, void *state)
 {
     struct play *p = state;
     if (p->begun < 0) p->begun = me->clock;
-    TR_TRY(tr_view_pull(p->view));
-    for (size_t r = p->first; r < p->end; r++) {
-        p->row[r] += me->clock + 1;
-        ((double *)p->view->delta)[r % KEYS] += (double)p->row[r];
-    }
+    TR_TRY(resumed_compute(&p->of, me->clock));
     if (p->enough > 0 && p->takes >= p->enough && me->worker == 0) return tr_fail(TR_ERR_DATA, "on purpose");
     if (p->large) p->large[me->clock] = (float)me->clock;
     if (p->enough > 0) tr_sleep(2e-3);
-    return tr_view_push(p->view);
+    return tr_view_push(p->of.view);
 }
 
 static int snapshot(tr_worker *me, void *state, tr_snapshot *k)
 {
     struct play *p = state;
-    size_t n = me->worker < 0 ? 0 : p->end - p->first;
     bool found;
     p->takes += !tr_snapshot_restores(k);
-    TR_TRY(tr_snapshot_rows(k, "row", TR_I64, ROWS, 1, NULL, p->first, n, p->row + p->first));
+    TR_TRY(resumed_keep(&p->of, me, k));
     return p->large ? tr_snapshot_own(k, "large", p->large, LARGE * sizeof *p->large, &found) : TR_OK;
 }
 
@@ -63,25 +50,16 @@ static const char *checkpoints(void)
     return to;
 }
 
-/* A later stage sees the result of this one. */
-static int read_again(tr_worker *me, void *state)
-{
-    struct play *p = state;
-    (void)me;
-    return tr_view_pull(p->view);
-}
-
 /* A run from its start or its checkpoint, until `enough` checkpoints have been taken; 0: to its end. */
 static void run(struct play *p, const char *settings, uint64_t memory, uint64_t disk, bool fresh, int enough,
                 float *large)
 {
-    char all[MPI_NOTE];
-    snprintf(all, sizeof all, "%s output=%s", settings, mpi_folder());
+    const char *all = mpi_text("%s output=%s", settings, mpi_folder());
     *p = (struct play){.tr = mpi_context(all), .begun = -1, .large = large, .enough = enough};
     p->tr->job->checkpoint.every = (struct tr_job_pace){.clocks = disk};
     p->tr->job->checkpoint.memory = (struct tr_job_pace){.clocks = memory};
     mpi_ok(tr_checkpoints_open(p->tr, fresh));
-    mpi_ok(tr_table_create(p->tr, "w", TR_F64, 1, KEYS, &p->table));
+    mpi_ok(tr_table_create(p->tr, "w", TR_F64, 1, KEYS, &p->of.table));
     const tr_stage stage = {.name = "train",
                             .state = p,
                             .clocks = CLOCKS,
@@ -100,41 +78,26 @@ static void run(struct play *p, const char *settings, uint64_t memory, uint64_t 
 static uint64_t found(const struct play *p)
 {
     const struct tr_manifest *from = tr_checkpoint_found(p->tr);
-    if (tr_is(p->tr, TR_SLAVE) && from)
-        mpi_check(p->begun == from->facts.clock, "it resumes at clock %d, expected %d", (int)p->begun,
-                  (int)from->facts.clock);
+    if (tr_is(p->tr, TR_SLAVE) && from) mpi_equal(p->begun, from->facts.clock);
     return from ? from->number : 0;
 }
 
 /* Leaves everything as it is, as a run does that is killed. */
 static void kill_run(struct play *p)
 {
-    tr_view_close(&p->view);
+    tr_view_close(&p->of.view);
     (void)tr_checkpoints_close(p->tr, false, TR_OK);
     (void)tr_close(p->tr);
-}
-
-static void check_table(struct play *p)
-{
-    double expected[KEYS] = {0};
-    for (int64_t r = 0; r < ROWS; r++)
-        for (int64_t c = 0, sum = 0; c < CLOCKS; c++) expected[r % KEYS] += (double)(sum += c + 1);
-    if (!tr_is(p->tr, TR_SLAVE)) return;
-    const double *value = p->view->value;
-    for (int k = 0; k < KEYS; k++)
-        mpi_check(value[k] == expected[k], "key %d is %.17g, expected %.17g", k, value[k], expected[k]);
 }
 
 /* Ends it; nothing is left in memory. */
 static void end_run(struct play *p)
 {
-    const tr_stage stage = {.name = "look", .state = p, .clocks = 1, .compute = read_again};
-    mpi_ok(tr_run(p->tr, &stage));
-    check_table(p);
+    resumed_check(p->tr, &p->of, CLOCKS);
     if (p->large && tr_is(p->tr, TR_SLAVE))
         for (int64_t c = 0; c < CLOCKS; c++)
             mpi_check(p->large[c] == (float)c, "number %d is %g", (int)c, (double)p->large[c]);
-    tr_view_close(&p->view);
+    tr_view_close(&p->of.view);
     mpi_ok(tr_checkpoints_close(p->tr, true, TR_OK));
     (void)tr_close(p->tr);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -174,8 +137,7 @@ MPI_CASE(what_was_killed_goes_on_from_memory)
                   (int)p.counts.in_memory, (int)p.counts.not_in_memory);
         kill_run(&p);
         run(&p, layout, 3, 0, false, 0, NULL);
-        uint64_t from = found(&p);
-        mpi_check(from == last, "it resumes from %d, expected %d", (int)from, (int)last);
+        mpi_equal(found(&p), last);
         end_run(&p);
         check_nothing_left(which);
     }
@@ -190,11 +152,11 @@ MPI_CASE(the_newest_of_disk_and_memory_counts)
     kill_run(&p);
     run(&p, "sync.mode=bsp", 2, 0, false, 1, NULL);
     uint64_t memory = p.counts.last_in_memory, which = tr_memory_run(checkpoints());
-    mpi_check(found(&p) == disk, "it resumes from %d, expected %d", (int)found(&p), (int)disk);
+    mpi_equal(found(&p), disk);
     kill_run(&p);
     mpi_check(disk > 0 && memory > disk, "%d on the disk, then %d in memory", (int)disk, (int)memory);
     run(&p, "sync.mode=bsp", 0, 3, false, 1, NULL);
-    mpi_check(found(&p) == memory, "it resumes from %d, expected %d", (int)found(&p), (int)memory);
+    mpi_equal(found(&p), memory);
     disk = p.counts.last;
     mpi_check(disk > memory, "%d in memory, then %d on the disk", (int)memory, (int)disk);
     kill_run(&p);
@@ -202,10 +164,10 @@ MPI_CASE(the_newest_of_disk_and_memory_counts)
     tr_memory_remove(which, 0, 0);
     MPI_Barrier(MPI_COMM_WORLD);
     run(&p, "sync.mode=bsp", 2, 0, false, 1, NULL);
-    mpi_check(found(&p) == disk, "it resumes from %d, expected %d", (int)found(&p), (int)disk);
+    mpi_equal(found(&p), disk);
     kill_run(&p);
     run(&p, "sync.mode=bsp", 2, 0, true, 0, NULL);
-    mpi_check(found(&p) == 0, "it resumes from %d, though afresh", (int)found(&p));
+    mpi_equal(found(&p), 0);
     end_run(&p);
     check_nothing_left(which);
 }
@@ -301,7 +263,3 @@ MPI_CASE(a_torn_copy_leaves_the_one_before)
         check_nothing_left(which);
     }
 }
-
-MPI_MAIN(&what_was_killed_goes_on_from_memory, &the_newest_of_disk_and_memory_counts,
-         &a_lost_node_is_made_good_by_its_neighbour, &another_layout_goes_on_from_memory,
-         &a_torn_copy_leaves_the_one_before)

@@ -32,10 +32,7 @@ struct trial {
 static int prepare(tr_worker *me, void *state)
 {
     struct trial *t = state;
-    (void)me;
-    tr_key keys[KEYS];
-    for (size_t i = 0; i < KEYS; i++) keys[i] = i;
-    return tr_view_open(t->table, keys, KEYS, TR_VIEW_UPDATE, &t->view);
+    return mpi_open_view(t->table, TR_VIEW_UPDATE, &t->view);
 }
 
 static int compute(tr_worker *me, void *state)
@@ -49,7 +46,7 @@ static int compute(tr_worker *me, void *state)
         const int64_t *value = t->view->value;
         for (size_t i = 0; i < KEYS; i++)
             mpi_check(value[i] == me->clock / t->every * me->workers * (int64_t)i,
-                      "clock %lld: key %zu is %lld", (long long)me->clock, i, (long long)value[i]);
+                      "clock %ld: key %zu is %ld", me->clock, i, value[i]);
     }
     for (size_t i = 0; i < KEYS; i++) ((int64_t *)t->view->delta)[i] = (int64_t)i;
     return tr_view_push(t->view);
@@ -58,9 +55,7 @@ static int compute(tr_worker *me, void *state)
 /* Messages of all ranks in a clock. */
 static double run_trial(const char *merge, struct trial *t)
 {
-    char settings[MPI_NOTE];
-    snprintf(settings, sizeof settings, "ranks.node_size=1 table.merge=%s", merge);
-    tr_context *tr = mpi_context(settings);
+    tr_context *tr = mpi_context(mpi_text("ranks.node_size=1 table.merge=%s", merge));
     mpi_ok(tr_table_create(tr, "t", TR_I64, 1, KEYS, &t->table));
     tr_table_update_every(t->table, t->every, 0);
     mpi_ok(tr_run(
@@ -80,11 +75,10 @@ MPI_CASE(rounds_take_few_messages)
     double size = mpi_test.size, levels = 0;
     while (1 << (int)levels < mpi_test.size) levels++;
     double each = run_trial("direct", &direct);
-    mpi_check(each == 2 * size * (size - 1), "direct: %g messages", each);
+    mpi_equal(each, 2 * size * (size - 1));
     each = run_trial("rounds", &rounds);
     mpi_check(each <= 2 * size * levels, "rounds: %g messages", each);
-    if (mpi_test.size > 1)
-        mpi_check(rounds.brought == CLOCKS - 1, "%d clocks brought values", rounds.brought);
+    if (mpi_test.size > 1) mpi_equal(rounds.brought, CLOCKS - 1);
 }
 
 /* Values come back only if all workers have read the keys that they push. */
@@ -92,7 +86,7 @@ MPI_CASE(what_one_does_not_read_comes_to_none)
 {
     struct trial lazy = {.every = 1, .lazy = true};
     run_trial("rounds", &lazy);
-    if (mpi_test.size > 1) mpi_check(lazy.brought == CLOCKS / 2, "%d clocks brought values", lazy.brought);
+    if (mpi_test.size > 1) mpi_equal(lazy.brought, CLOCKS / 2);
 }
 
 /* Clocks without updates take no messages, and what came before is still what the next update's clock reads. */
@@ -101,7 +95,7 @@ MPI_CASE(merges_leave_clocks_without_updates_out)
     struct trial second = {.every = 2};
     double size = mpi_test.size, updates = (CLOCKS - COUNTED_FROM) / 2;
     double each = run_trial("direct", &second);
-    mpi_check(each == updates * 2 * size * (size - 1) / (CLOCKS - COUNTED_FROM), "%g messages", each);
+    mpi_equal(each, updates * 2 * size * (size - 1) / (CLOCKS - COUNTED_FROM));
 }
 
 /* ---- rows that workers subscribe to ---- */
@@ -142,9 +136,8 @@ static int check_row(void *state, const tr_row *row)
     float wanted = (float)(updates_before(s, s->clock) * (int64_t)(row->key + 1));
     mpi_check(row->place < s->wants && row->key == s->wanted[row->place], "place %zu", row->place);
     for (size_t k = 0; k < WIDTH; k++)
-        mpi_check(((const float *)row->value)[k] == wanted, "clock %lld: row %llu is %g, not %g",
-                  (long long)s->clock, (unsigned long long)row->key, (double)((const float *)row->value)[k],
-                  (double)wanted);
+        mpi_check(((const float *)row->value)[k] == wanted, "clock %ld: row %lu is %g, not %g", s->clock,
+                  row->key, (double)((const float *)row->value)[k], (double)wanted);
     s->came++;
     return TR_OK;
 }
@@ -157,7 +150,7 @@ static int read_and_update(tr_worker *me, void *state)
     s->came = 0;
     if (me->clock == s->first + 1) s->asked = (int64_t)me->tr->tables->traffic.messages;
     TR_TRY(tr_rows_pull(s->table, s->wanted, s->wants, check_row, s));
-    mpi_check(s->came == s->wants, "%zu rows of %zu", s->came, s->wants);
+    mpi_equal(s->came, s->wants);
     if (!updates) {
         if (s->table->merge)
             mpi_check(tr_view_push(s->view) == TR_ERR_INTERNAL, "pushed in a clock without updates");
@@ -210,15 +203,14 @@ MPI_CASE(sums_are_scattered_and_parts_gathered)
     while (1 << levels < mpi_test.size) levels++;
     mpi_ok(tr_reduce_scatter(tr, TR_SET_ALL, TR_I64, values, counts, sum));
     for (size_t i = 0; i < counts[me]; i++)
-        mpi_check(sum[i] == (int64_t)(size * (size + 1) / 2 * (first + i)), "sum %zu is %lld", i,
-                  (long long)sum[i]);
+        mpi_check(sum[i] == (int64_t)(size * (size + 1) / 2 * (first + i)), "sum %zu is %ld", i, sum[i]);
     mpi_check(sent - before <= levels, "%ld messages", sent - before);
     int64_t all[64 * 8], mine[8];
     for (int i = 0; i < 8; i++) mine[i] = 10 * (int64_t)me + i;
     before = sent;
     mpi_ok(tr_all_gather(tr, TR_SET_ALL, mine, sizeof mine, all));
     for (size_t i = 0; i < 8 * size; i++)
-        mpi_check(all[i] == (int64_t)(i / 8 * 10 + i % 8), "number %zu is %lld", i, (long long)all[i]);
+        mpi_check(all[i] == (int64_t)(i / 8 * 10 + i % 8), "number %zu is %ld", i, all[i]);
     mpi_check(sent - before <= 2 * levels, "%ld messages tell all", sent - before);
     mpi_ok(tr_close(tr));
 }
@@ -240,8 +232,7 @@ MPI_CASE(long_sums_go_in_parts)
     int64_t all = sent_bytes - before;
     mpi_ok(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &all, 1));
     if (mpi_test.size > 1)
-        mpi_check(all > 0 && all <= (int64_t)(2 * (size - 1) * N * sizeof *values), "%lld bytes",
-                  (long long)all);
+        mpi_check(all > 0 && all <= (int64_t)(2 * (size - 1) * N * sizeof *values), "%ld bytes", all);
     free(values);
     mpi_ok(tr_close(tr));
 }
@@ -251,10 +242,6 @@ MPI_CASE(the_degree_follows_messages_and_bytes)
 {
     int few = tr_merge_choose_degree(64, 64 * 1000., 1000, 4), many = tr_merge_choose_degree(8, 8e6, 8e7, 4);
     mpi_check(few < 64, "degree %d for 64 ranks that all have 1000 keys", few);
-    mpi_check(many == 8, "degree %d for 8 ranks of a million keys each among 80 million", many);
+    mpi_equal(many, 8);
     mpi_check(tr_merge_choose_degree(2, 10, 10, 4) == 2, "two ranks have one round");
 }
-
-MPI_MAIN(&the_degree_follows_messages_and_bytes, &sums_are_scattered_and_parts_gathered,
-         &long_sums_go_in_parts, &rounds_take_few_messages, &what_one_does_not_read_comes_to_none,
-         &merges_leave_clocks_without_updates_out, &subscribed_rows_come_unasked)

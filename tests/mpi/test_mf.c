@@ -1,7 +1,5 @@
 #include "mpi_unit.h"
 
-#include <math.h>
-
 #include "class/class.h"
 #include "model/mf/mf.h"
 
@@ -10,18 +8,16 @@
 enum { USERS = 300, ITEMS = 120, RANK = 3 };
 static const double noise = 0.1;
 
-static char folder[64];
+static const char *folder;
 
 static void write_ratings(void)
 {
     struct tr_rng rng;
     double user[USERS][RANK], item[ITEMS][RANK];
-    char path[128];
     FILE *file[2];
     tr_rng_seed(&rng, 5, 0, 0);
     for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, i ? "test" : "train");
-        file[i] = fopen(path, "w");
+        file[i] = fopen(mpi_text("%s/%s", folder, i ? "test" : "train"), "w");
     }
     for (int u = 0; u < USERS; u++)
         for (int k = 0; k < RANK; k++) user[u][k] = tr_rng_normal(&rng);
@@ -38,28 +34,12 @@ static void write_ratings(void)
     for (int i = 0; i < 2; i++) fclose(file[i]);
 }
 
-/* The folder of this program's files, made by rank 0. */
 static void make_files(void)
 {
-    if (folder[0]) return;
-    if (mpi_test.rank == 0) {
-        snprintf(folder, sizeof folder, "/tmp/tr-mf-XXXXXX");
-        if (mkdtemp(folder)) write_ratings();
-    }
-    MPI_Bcast(folder, sizeof folder, MPI_CHAR, 0, MPI_COMM_WORLD);
-}
-
-static void remove_files(void)
-{
-    static const char *const names[] = {"train", "test", "model.h5"};
-    char path[128];
+    if (folder) return;
+    folder = mpi_path("");
+    if (mpi_test.rank == 0) write_ratings();
     MPI_Barrier(MPI_COMM_WORLD);
-    for (int i = 0; i < 3 && mpi_test.rank == 0; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        remove(path);
-    }
-    if (mpi_test.rank == 0) rmdir(folder);
-    folder[0] = '\0';
 }
 
 struct outcome {
@@ -72,13 +52,12 @@ struct outcome {
 
 static struct outcome train(const char *settings)
 {
-    char all[MPI_NOTE];
     struct outcome o = {.train = NAN};
     make_files();
-    snprintf(all, sizeof all,
-             "model.type=mf data.train=%s/train data.test=%s/test model.rank=%d model.bias=yes "
-             "solve.epochs=40 solve.rate=0.2 model.l2=0.01 report.progress=no %s",
-             folder, folder, RANK, settings);
+    const char *all =
+        mpi_text("model.type=mf data.train=%s/train data.test=%s/test model.rank=%d model.bias=yes "
+                 "solve.epochs=40 solve.rate=0.2 model.l2=0.01 report.progress=no %s",
+                 folder, folder, RANK, settings);
     tr_context *tr = mpi_context(all);
     const tr_job *job = tr_context_job(tr);
     struct tr_mf *m = NULL;
@@ -108,11 +87,9 @@ static struct outcome train(const char *settings)
 /* RMSE of the saved model on the test file, cold ones included. Rank 0. */
 static double rmse_of_saved(const struct tr_mf *m)
 {
-    char path[128];
     unsigned long long user, item;
     double value, squares = 0, n = 0;
-    snprintf(path, sizeof path, "%s/test", folder);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(mpi_text("%s/test", folder), "r");
     for (; fscanf(file, "%llu %llu %lf", &user, &item, &value) == 3; n++) {
         char id[32];
         uint64_t u = UINT64_MAX, i = UINT64_MAX;
@@ -130,8 +107,8 @@ static double rmse_of_saved(const struct tr_mf *m)
 static void check_outcome(const struct outcome *o, const char *settings, double most)
 {
     if (!o->saved) return;
-    mpi_check(o->ratings == (double)o->total, "%s: %g of %llu ratings trained on", settings, o->ratings,
-              (unsigned long long)o->total);
+    mpi_check(o->ratings == (double)o->total, "%s: %g of %lu ratings trained on", settings, o->ratings,
+              o->total);
     double saved = rmse_of_saved(o->saved);
     mpi_check(o->test < most, "%s: test rmse %g", settings, o->test);
     mpi_check(fabs(saved - o->test) < 1e-4, "%s: test rmse %g, of the saved model %g", settings, o->test,
@@ -140,46 +117,43 @@ static void check_outcome(const struct outcome *o, const char *settings, double 
               (int)o->saved->users);
 }
 
+static void check_equal(const struct outcome *a, const struct outcome *b)
+{
+    static const size_t rows[] = {[TR_MF_USER] = USERS, [TR_MF_ITEM] = ITEMS};
+    for (int side = 0; a->saved && b->saved && side < 2; side++)
+        mpi_check(memcmp(a->saved->saved[side].row, b->saved->saved[side].row,
+                         rows[side] * (RANK + 1) * sizeof(float)) == 0,
+                  "factors of side %d differ", side);
+}
+
 /* Every layout, and every way that blocks travel, comes to about the same error. */
 MPI_CASE(layouts_agree)
 {
     const char *settings;
     double first = NAN;
     for (int i = 0; (settings = mpi_layout(i)); i += mpi_test.size > 4 ? 4 : mpi_test.size > 2 ? 2 : 1) {
-        char shorter[MPI_NOTE];
-        snprintf(shorter, sizeof shorter, "solve.epochs=30 %s", settings);
-        struct outcome o = train(shorter);
+        struct outcome o = train(mpi_text("solve.epochs=30 %s", settings));
         check_outcome(&o, settings, 0.25);
         if (isnan(first)) first = o.test;
         if (o.saved)
             mpi_check(fabs(o.test - first) < 0.12, "%s: test rmse %g, at first %g", settings, o.test, first);
         tr_model_close(&o.file);
     }
-    remove_files();
 }
 
 /* The whole world as one group, in memory that it shares and otherwise, gives bit by bit the same. */
 MPI_CASE(ways_of_rotation_agree)
 {
-    char settings[MPI_NOTE];
     static const char *const ways[] = {"auto", "travel"};
     struct outcome o[2];
     for (int i = 0; i < 2; i++) {
-        snprintf(settings, sizeof settings, "ranks.layout=%s ranks.group_size=%d table.rotate=%s",
-                 mpi_test.size == 1 ? "alone" : "colocated", mpi_test.size, ways[i]);
+        const char *settings = mpi_text("ranks.layout=%s ranks.group_size=%d table.rotate=%s",
+                                        mpi_test.size == 1 ? "alone" : "colocated", mpi_test.size, ways[i]);
         o[i] = train(settings);
         check_outcome(&o[i], settings, 0.16);
     }
-    if (o[0].saved && o[1].saved) {
-        mpi_check(memcmp(o[0].saved->saved[TR_MF_USER].row, o[1].saved->saved[TR_MF_USER].row,
-                         USERS * (RANK + 1) * sizeof(float)) == 0,
-                  "users differ");
-        mpi_check(memcmp(o[0].saved->saved[TR_MF_ITEM].row, o[1].saved->saved[TR_MF_ITEM].row,
-                         ITEMS * (RANK + 1) * sizeof(float)) == 0,
-                  "items differ");
-    }
+    check_equal(&o[0], &o[1]);
     for (int i = 0; i < 2; i++) tr_model_close(&o[i].file);
-    remove_files();
 }
 
 /* Several groups under BSP: twice the same. */
@@ -189,16 +163,8 @@ MPI_CASE(runs_repeat)
         mpi_test.size >= 4 ? "ranks.layout=colocated ranks.group_size=2" : "ranks.layout=auto";
     struct outcome o[2];
     for (int i = 0; i < 2; i++) o[i] = train(settings);
-    if (o[0].saved && o[1].saved) {
-        mpi_check(memcmp(o[0].saved->saved[TR_MF_USER].row, o[1].saved->saved[TR_MF_USER].row,
-                         USERS * (RANK + 1) * sizeof(float)) == 0,
-                  "users differ");
-        mpi_check(memcmp(o[0].saved->saved[TR_MF_ITEM].row, o[1].saved->saved[TR_MF_ITEM].row,
-                         ITEMS * (RANK + 1) * sizeof(float)) == 0,
-                  "items differ");
-    }
+    check_equal(&o[0], &o[1]);
     for (int i = 0; i < 2; i++) tr_model_close(&o[i].file);
-    remove_files();
 }
 
 MPI_CASE(settings_do_what_they_say)
@@ -219,7 +185,6 @@ MPI_CASE(settings_do_what_they_say)
                           (double)o.saved->saved[side].row[j]);
         tr_model_close(&o.file);
     }
-    remove_files();
 }
 
 /* Without a step, predictions are those of the first biases: shrunk means, in whichever block an item is, and the same
@@ -232,8 +197,4 @@ MPI_CASE(biases_begin_at_means)
               with.train, without.train);
     tr_model_close(&with.file);
     tr_model_close(&without.file);
-    remove_files();
 }
-
-MPI_MAIN(&layouts_agree, &ways_of_rotation_agree, &runs_repeat, &settings_do_what_they_say,
-         &biases_begin_at_means)

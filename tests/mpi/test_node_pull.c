@@ -2,8 +2,6 @@
  * adds 1 to each of its keys in every clock, so that a value shows which updates it contains. */
 #include "mpi_unit.h"
 
-#include <math.h>
-
 #include "table/codec.h"
 #include "table/view.h"
 
@@ -62,18 +60,6 @@ static int prepare(tr_worker *me, void *state)
     return h->view ? TR_OK : tr_view_open(h->table, keys, n, use_of(h), &h->view);
 }
 
-/* Sleeps, but looks after the other roles of this rank. */
-static int nap(tr_context *tr, double seconds)
-{
-    double end = tr_now() + seconds;
-    int did = 0;
-    while (tr_now() < end) {
-        TR_TRY(tr_progress(tr, &did));
-        tr_sleep(2e-4);
-    }
-    return TR_OK;
-}
-
 static void add_one(tr_view *view)
 {
     for (size_t i = 0; i < view->n; i++)
@@ -97,15 +83,15 @@ static void check_exact(const struct trial *h, int worker, int64_t clock)
     for (size_t i = 0; i < n; i++) {
         int64_t value = ((const int64_t *)h->view->value)[i];
         mpi_check(value == (h->before + clock) * adders(h, keys[i]),
-                  "clock %lld, key %d: %lld updates, not %lld", (long long)clock, (int)keys[i],
-                  (long long)value, (long long)((h->before + clock) * adders(h, keys[i])));
+                  "clock %ld, key %d: %ld updates, not %ld", clock, (int)keys[i], value,
+                  (h->before + clock) * adders(h, keys[i]));
     }
 }
 
 static int compute_exactly(tr_worker *me, void *state)
 {
     struct trial *h = state;
-    if (me->worker == h->slow) TR_TRY(nap(h->tr, 2e-3));
+    if (me->worker == h->slow) TR_TRY(mpi_nap(h->tr, 2e-3));
     TR_TRY(tr_view_pull(h->view));
     check_exact(h, me->worker, me->clock);
     if (h->prefetch) TR_TRY(tr_view_prefetch(h->view));
@@ -117,17 +103,8 @@ static int compute_exactly(tr_worker *me, void *state)
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct trial *h = state;
-    (void)report;
     TR_TRY(tr_view_pull(h->view));
     if (tr_in_lockstep(h->tr) || me->clock == h->clocks) check_exact(h, me->worker, me->clock);
-    return TR_OK;
-}
-
-static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
-{
-    (void)state;
-    (void)sums;
-    evaluation->objective = 1;
     return TR_OK;
 }
 
@@ -198,8 +175,7 @@ static void bsp(const char *route, const char *push)
 {
     const char *layout;
     for (int i = 0; (layout = layout_of_nodes(i)); i++) {
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s table.route=%s %s", layout, route, push);
+        const char *settings = mpi_text("%s table.route=%s %s", layout, route, push);
         struct trial h;
         begin(&h, TR_I64, settings);
         for (int turn = 0; turn < 3; turn++) { /* with the same view, and with a new one */
@@ -208,7 +184,7 @@ static void bsp(const char *route, const char *push)
             tr_stage stage = stage_of(&h, compute_exactly);
             if (turn != 1) {
                 stage.evaluate = evaluate;
-                stage.summarize = summarize;
+                stage.summarize = mpi_summarize;
                 stage.evaluate_every = 2;
             }
             mpi_ok(tr_run(h.tr, &stage));
@@ -281,15 +257,13 @@ static void check_bytes(const struct trial *h, bool together)
     MPI_Allreduce(MPI_IN_PLACE, &pulled, 1, MPI_UINT64_T, MPI_SUM, h->tr->node);
     expect_bytes(h, together, &near, &far);
     uint64_t wanted = (uint64_t)h->clocks * (near + far);
-    mpi_check(pulled == wanted, "the node pulled %llu bytes, not %llu (%llu near and %llu far a clock)",
-              (unsigned long long)pulled, (unsigned long long)wanted, (unsigned long long)near,
-              (unsigned long long)far);
+    mpi_check(pulled == wanted, "the node pulled %lu bytes, not %lu (%lu near and %lu far a clock)", pulled,
+              wanted, near, far);
 }
 
 static int pull_and_push(tr_worker *me, void *state)
 {
     struct trial *h = state;
-    (void)me;
     TR_TRY(tr_view_pull(h->view));
     add_one(h->view);
     return tr_view_push(h->view);
@@ -302,10 +276,9 @@ static const char *const counted[] = {"ranks.layout=auto ranks.group_size=1 rank
 
 static void count(int way, bool together, const char *mode, compute_fn *compute)
 {
-    char settings[MPI_NOTE];
-    snprintf(settings, sizeof settings,
-             "%s table.route=request table.encoding=dense table.share_pulls=%s sync.mode=%s", counted[way],
-             together ? "yes" : "no", mode);
+    const char *settings =
+        mpi_text("%s table.route=request table.encoding=dense table.share_pulls=%s sync.mode=%s",
+                 counted[way], together ? "yes" : "no", mode);
     struct trial h;
     begin(&h, TR_F32, settings);
     tr_stage stage = stage_of(&h, compute);
@@ -325,7 +298,6 @@ MPI_CASE(a_node_fetches_once_a_clock)
 static int compute_in_turn(tr_worker *me, void *state)
 {
     struct trial *h = state;
-    (void)me;
     for (int turn = 0; turn < h->turns; turn++) {
         if (turn == h->turn) {
             TR_TRY(tr_view_pull(h->view));
@@ -357,7 +329,7 @@ static int compute_behind(tr_worker *me, void *state)
     if (meets) TR_TRY(tr_barrier(h->tr, h->workers, "the first to have read for its clock"));
     float least = INFINITY;
     for (size_t i = 0; i < h->view->n; i++) least = fminf(least, ((const float *)h->view->value)[i]);
-    mpi_check(least >= (float)me->clock, "clock %lld: own updates are missing, %g seen", (long long)me->clock,
+    mpi_check(least >= (float)me->clock, "clock %ld: own updates are missing, %g seen", me->clock,
               (double)least);
     TR_TRY(push_and_wait(h));
     if (meets) return tr_barrier(h->tr, h->workers, "all updates to arrive");
@@ -391,9 +363,9 @@ static void check_bound(const struct trial *h, int worker, int64_t clock, int64_
     for (size_t i = 0; i < n; i++) {
         int64_t value = ((const int64_t *)h->view->value)[i];
         mpi_check(value >= bound * adders(h, keys[i]) && value >= clock,
-                  "clock %lld, key %d: only %lld updates", (long long)clock, (int)keys[i], (long long)value);
-        mpi_check(value <= h->clocks * adders(h, keys[i]), "clock %lld, key %d: %lld updates are too many",
-                  (long long)clock, (int)keys[i], (long long)value);
+                  "clock %ld, key %d: only %ld updates", clock, (int)keys[i], value);
+        mpi_check(value <= h->clocks * adders(h, keys[i]), "clock %ld, key %d: %ld updates are too many",
+                  clock, (int)keys[i], value);
     }
 }
 
@@ -401,7 +373,7 @@ static int compute_within_bound(tr_worker *me, void *state)
 {
     struct trial *h = state;
     int64_t bound = h->tr->staleness < me->clock ? me->clock - h->tr->staleness : 0;
-    if (me->worker == h->slow) TR_TRY(nap(h->tr, 5e-3));
+    if (me->worker == h->slow) TR_TRY(mpi_nap(h->tr, 5e-3));
     TR_TRY(tr_view_pull(h->view));
     check_bound(h, me->worker, me->clock, bound);
     if (h->prefetch) TR_TRY(tr_view_prefetch(h->view));
@@ -414,9 +386,8 @@ static void ssp(const char *mode, const char *push)
 {
     const char *layout;
     for (int i = 0; (layout = layout_of_nodes(i)); i++) {
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s sync.mode=%s %s table.route=%s", layout, mode, push,
-                 i % 2 ? "auto" : "request");
+        const char *settings =
+            mpi_text("%s sync.mode=%s %s table.route=%s", layout, mode, push, i % 2 ? "auto" : "request");
         struct trial h;
         begin(&h, TR_I64, settings);
         h.slow = tr_layout_workers(&h.tr->layout) - 1;
@@ -424,7 +395,7 @@ static void ssp(const char *mode, const char *push)
         h.clocks = 12;
         tr_stage stage = stage_of(&h, compute_within_bound);
         stage.evaluate = evaluate;
-        stage.summarize = summarize;
+        stage.summarize = mpi_summarize;
         mpi_ok(tr_run(h.tr, &stage));
         end(&h);
     }
@@ -478,21 +449,19 @@ MPI_CASE(what_is_too_old_is_fetched_again)
 
 static int stop_soon(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
-    (void)state;
     evaluation->stop = sums->clock >= 2;
     return TR_OK;
 }
 
 static int report_nothing(tr_worker *me, void *state, tr_report *report)
 {
-    (void)me, (void)state, (void)report;
     return TR_OK;
 }
 
 static int nap_pull_push(tr_worker *me, void *state)
 {
     struct trial *h = state;
-    if (me->worker == h->slow) TR_TRY(nap(h->tr, 2e-3));
+    if (me->worker == h->slow) TR_TRY(mpi_nap(h->tr, 2e-3));
     TR_TRY(tr_view_pull(h->view));
     TR_TRY(tr_view_prefetch(h->view));
     add_one(h->view);
@@ -502,14 +471,14 @@ static int nap_pull_push(tr_worker *me, void *state)
 
 MPI_CASE(an_early_stop_leaves_nobody_waiting)
 {
-    static const char *const modes[] = {"bsp", "ssp sync.staleness=1", "asp"};
     for (size_t mode = 0; mode < 3; mode++) {
         const char *layout;
         for (int i = 0; (layout = layout_of_nodes(i)); i++) {
             char settings[MPI_NOTE];
             if (mode > 0 && strstr(layout, "group_size=2"))
                 continue; /* without BSP, members stop by themselves */
-            snprintf(settings, sizeof settings, "%s table.route=request sync.mode=%s", layout, modes[mode]);
+            snprintf(settings, sizeof settings, "%s table.route=request sync.mode=%s", layout,
+                     mpi_modes[mode]);
             struct trial h;
             begin(&h, TR_I64, settings);
             h.clocks = 40;
@@ -519,8 +488,7 @@ MPI_CASE(an_early_stop_leaves_nobody_waiting)
             stage.summarize = stop_soon;
             stage.evaluate_every = 2;
             mpi_ok(tr_run(h.tr, &stage));
-            mpi_check(mode > 0 || !tr_is(h.tr, TR_SLAVE) || h.clock == 2, "stopped at clock %lld",
-                      (long long)h.clock);
+            mpi_check(mode > 0 || !tr_is(h.tr, TR_SLAVE) || h.clock == 2, "stopped at clock %ld", h.clock);
             end(&h);
         }
     }
@@ -537,10 +505,8 @@ struct walk {
 static int open_walk(tr_worker *me, void *state)
 {
     struct walk *w = state;
-    tr_key keys[KEYS];
-    for (tr_key k = 0; k < KEYS; k++) keys[k] = k;
     TR_TRY(prepare(me, &w->trial));
-    return tr_view_open(w->trial.table, keys, KEYS, TR_VIEW_READ, &w->all);
+    return mpi_open_view(w->trial.table, TR_VIEW_READ, &w->all);
 }
 
 /* Sums whose rounding depends on the values read and on the order of additions. */
@@ -560,7 +526,6 @@ static int step_walk(tr_worker *me, void *state)
 static int read_walk(tr_worker *me, void *state, tr_report *report)
 {
     struct walk *w = state;
-    (void)me, (void)report;
     TR_TRY(tr_view_pull(w->all));
     memcpy(w->end, w->all->value, sizeof w->end);
     return TR_OK;
@@ -568,8 +533,7 @@ static int read_walk(tr_worker *me, void *state, tr_report *report)
 
 static void take_walk(const char *layout, const char *more, struct walk *w)
 {
-    char settings[MPI_NOTE];
-    snprintf(settings, sizeof settings, "%s table.route=request %s", layout, more);
+    const char *settings = mpi_text("%s table.route=request %s", layout, more);
     memset(w, 0, sizeof *w);
     begin(&w->trial, TR_F32, settings);
     mpi_ok(tr_run(w->trial.tr, &(tr_stage){.name = "walk",
@@ -578,7 +542,7 @@ static void take_walk(const char *layout, const char *more, struct walk *w)
                                            .prepare = open_walk,
                                            .compute = step_walk,
                                            .evaluate = read_walk,
-                                           .summarize = summarize,
+                                           .summarize = mpi_summarize,
                                            .evaluate_every = 2}));
     tr_view_close(&w->all);
     end(&w->trial);
@@ -610,13 +574,12 @@ MPI_CASE(what_few_have_in_common_is_fetched_as_one_in_step_only)
 {
     static const char *const modes[] = {"bsp", "ssp", "asp"};
     for (int mode = 0; mode < 3 && mpi_test.size >= 4; mode++) {
-        char settings[MPI_NOTE];
         struct trial h;
-        snprintf(settings, sizeof settings,
-                 "ranks.layout=auto ranks.groups=4 ranks.group_size=1 ranks.node_size=2 table.route=request "
-                 "sync.mode=%s",
-                 modes[mode]);
-        begin(&h, TR_I64, settings);
+        begin(&h, TR_I64,
+              mpi_text(
+                  "ranks.layout=auto ranks.groups=4 ranks.group_size=1 ranks.node_size=2 table.route=request "
+                  "sync.mode=%s",
+                  modes[mode]));
         h.few = true;
         tr_stage stage = stage_of(&h, pull_and_push);
         mpi_ok(tr_run(h.tr, &stage));
@@ -626,9 +589,3 @@ MPI_CASE(what_few_have_in_common_is_fetched_as_one_in_step_only)
         end(&h);
     }
 }
-
-MPI_MAIN(&bsp_is_exact_by_request, &bsp_is_exact_by_get, &bsp_is_exact_by_auto, &a_node_fetches_once_a_clock,
-         &workers_in_step_share_without_bsp, &what_others_have_read_is_taken_over, &ssp_keeps_its_bound,
-         &ssp_with_copies_kept_keeps_its_bound, &asp_sees_own_updates, &what_is_too_old_is_fetched_again,
-         &an_early_stop_leaves_nobody_waiting, &sharing_changes_no_bit,
-         &what_few_have_in_common_is_fetched_as_one_in_step_only)

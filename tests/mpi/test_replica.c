@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "trireme/replica.h"
+#include "../elements.h"
 
 enum { KEYS = 1000, RUNS = 3, CLOCKS = 2, ROWS = 5, ROW = 7, WIDEST = 3 };
 enum { WORK, LOOK, STAGES };
@@ -17,9 +18,8 @@ struct play {
     tr_table *table;
     tr_replica *local;
     size_t width;
-    int64_t runs[STAGES]; /* on rank 0 */
-    play_fn *work;        /* one clock of the first stage */
-    tr_key key[KEYS];
+    int64_t runs[STAGES];           /* on rank 0 */
+    play_fn *work;                  /* one clock of the first stage */
     double expected[KEYS * WIDEST]; /* what the runs so far should have made of the table */
 };
 
@@ -34,7 +34,7 @@ static int work(tr_worker *me, void *state)
 static int open_look(tr_worker *me, void *state)
 {
     struct play *p = state;
-    return tr_view_open(p->table, p->key, p->table->keys, TR_VIEW_READ, (tr_view **)&me->kept);
+    return mpi_open_view(p->table, TR_VIEW_READ, (tr_view **)&me->kept);
 }
 
 static void close_look(void *kept)
@@ -43,34 +43,13 @@ static void close_look(void *kept)
     tr_view_close(&view);
 }
 
-static double value_at(enum tr_dtype dtype, const void *values, size_t i)
-{
-    switch (dtype) {
-    case TR_F32: return (double)((const float *)values)[i];
-    case TR_F64: return ((const double *)values)[i];
-    case TR_I32: return ((const int32_t *)values)[i];
-    case TR_I64: return (double)((const int64_t *)values)[i];
-    }
-    return 0;
-}
-
-static void set_value(enum tr_dtype dtype, void *values, size_t i, int to)
-{
-    switch (dtype) {
-    case TR_F32: ((float *)values)[i] = (float)to; return;
-    case TR_F64: ((double *)values)[i] = to; return;
-    case TR_I32: ((int32_t *)values)[i] = to; return;
-    case TR_I64: ((int64_t *)values)[i] = to; return;
-    }
-}
-
 static int look(tr_worker *me, void *state)
 {
     struct play *p = state;
     tr_view *view = me->kept;
     TR_TRY(tr_view_pull(view));
     for (size_t i = 0; i < view->n * view->width; i++) {
-        double seen = value_at(p->table->dtype, view->value, i);
+        double seen = element(p->table->dtype, view->value, i);
         mpi_check(seen == p->expected[i], "element %zu is %g, expected %g", i, seen, p->expected[i]);
     }
     return TR_OK;
@@ -80,7 +59,6 @@ static int next(void *state, const tr_ran *ran, tr_next *next)
 {
     struct play *p = state;
     int64_t run = p->runs[WORK];
-    (void)ran;
     int stage = run < RUNS ? WORK : p->runs[LOOK] == 0 ? LOOK : -1;
     *next = (tr_next){.stage = stage, .clocks = stage == WORK ? CLOCKS : 1, .command.word[0] = run};
     if (stage >= 0) p->runs[stage]++;
@@ -100,7 +78,6 @@ static int play(struct play *p)
 static void open_play(struct play *p, const char *settings, enum tr_dtype dtype, size_t rows, size_t columns)
 {
     *p = (struct play){.tr = mpi_context(settings), .width = rows == 1 ? 1 : columns};
-    for (tr_key k = 0; k < KEYS; k++) p->key[k] = k;
     mpi_ok(tr_table_create(p->tr, "w", dtype, rows, columns, &p->table));
 }
 
@@ -175,7 +152,7 @@ static int add_row(struct play *p, struct tr_rng *rng)
     double seen[ROW * WIDEST], delta[ROW * WIDEST]; /* room for any type */
     make_row(rng, p->table->keys, key, number);
     for (size_t i = 0; i < ROW * p->width; i++)
-        set_value(p->table->dtype, delta, i, number[i / p->width] + (int)(i % p->width));
+        set_element(p->table->dtype, delta, i, number[i / p->width] + (int)(i % p->width));
     TR_TRY(tr_replica_read(p->local, key, ROW, seen));
     return tr_replica_add(p->local, key, ROW, delta);
 }
@@ -218,21 +195,19 @@ MPI_CASE(all_ways_give_the_sums_of_one_worker)
     enum { WAYS = sizeof ways / sizeof *ways };
     for (int i = 0; (layout = local_layout(i)); i++)
         for (int w = mpi_test.size > 1 ? i % 3 : 0; w<WAYS; w += mpi_test.size> 1 ? 3 : 1) {
-            char settings[MPI_NOTE];
-            snprintf(settings, sizeof settings, "%s %s local.chunk=16", layout, ways[w]);
-            play_sums(settings, TR_F64, 1, KEYS);
+            play_sums(mpi_text("%s %s local.chunk=16", layout, ways[w]), TR_F64, 1, KEYS);
         }
 }
 
 MPI_CASE(all_types_and_widths)
 {
     const char *layout = NULL;
-    char settings[MPI_NOTE];
+    const char *settings;
     for (int i = 0; local_layout(i); i++) layout = local_layout(i);
-    snprintf(settings, sizeof settings, "%s local.model=demand local.memory=1500 local.chunk=5", layout);
+    settings = mpi_text("%s local.model=demand local.memory=1500 local.chunk=5", layout);
     play_sums(settings, TR_F32, 1, KEYS);
     play_sums(settings, TR_I32, KEYS / 3, WIDEST);
-    snprintf(settings, sizeof settings, "%s sync.race=atomic", layout);
+    settings = mpi_text("%s sync.race=atomic", layout);
     play_sums(settings, TR_I64, KEYS / 10, 1);
     play_sums(settings, TR_F64, KEYS / 5, WIDEST);
 }
@@ -254,9 +229,7 @@ MPI_CASE(no_update_is_lost)
 {
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         struct play p;
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s %s local.chunk=16", local_layout(0), ways[w]);
-        open_play(&p, settings, TR_F64, 1, KEYS);
+        open_play(&p, mpi_text("%s %s local.chunk=16", local_layout(0), ways[w]), TR_F64, 1, KEYS);
         mpi_ok(tr_replica_open(p.table, &p.local));
         p.work = add_to_the_same;
         p.expected[3] = p.expected[5] = p.expected[500] =
@@ -285,17 +258,14 @@ MPI_CASE(values_are_changed_where_they_lie)
     for (int i = 0; (layout = local_layout(i)); i++) {
         struct play p;
         tr_replica_counts counts;
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s local.chunk=64", layout);
-        open_play(&p, settings, TR_F64, 1, KEYS);
+        open_play(&p, mpi_text("%s local.chunk=64", layout), TR_F64, 1, KEYS);
         mpi_ok(tr_replica_open(p.table, &p.local));
         p.work = add_by_oneself;
         for (int k = 0; k < KEYS / 2; k++) p.expected[k] = RUNS * CLOCKS * k;
         mpi_ok(play(&p));
         tr_replica_count(p.local, &counts);
         mpi_check(counts.fetched % 16 == 0 && counts.given == counts.fetched / 2,
-                  "%llu chunks fetched, %llu given", (unsigned long long)counts.fetched,
-                  (unsigned long long)counts.given);
+                  "%lu chunks fetched, %lu given", counts.fetched, counts.given);
         close_play(&p);
     }
 }
@@ -343,17 +313,15 @@ static void count_all(const struct play *p, tr_replica_counts *sum)
     MPI_Allreduce(&own, sum, sizeof own / sizeof(uint64_t), MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
 }
 
-#define EXPECT(name, of)                                                                                     \
-    mpi_check(c.name == (uint64_t)(of)*RUNS, #name " %llu, expected %d", (unsigned long long)c.name,         \
-              (int)(of)*RUNS)
+#define EXPECT(name, of) mpi_equal(c.name, (of)*RUNS)
 
 static void play_four_chunks(const char *layout, const char *settings, tr_replica_counts *counts)
 {
     struct play p;
-    char all[MPI_NOTE];
-    snprintf(all, sizeof all, "%s local.chunk=%d local.model=demand local.memory=%d %s", layout, CHUNK,
-             3 * CHUNK * (int)sizeof(double), settings);
-    open_play(&p, all, TR_F64, 1, KEYS);
+    open_play(&p,
+              mpi_text("%s local.chunk=%d local.model=demand local.memory=%d %s", layout, CHUNK,
+                       3 * CHUNK * (int)sizeof(double), settings),
+              TR_F64, 1, KEYS);
     mpi_ok(tr_replica_open(p.table, &p.local));
     p.work = use_four_chunks;
     p.expected[CHUNK] = RUNS;
@@ -392,7 +360,7 @@ MPI_CASE(the_right_chunk_makes_room)
         snprintf(settings, sizeof settings, "%s local.replace=random", race);
         play_four_chunks(layout, settings, &c);
         mpi_check(c.misses + c.hits == 7 * RUNS && c.evicted == c.misses - 3 * RUNS,
-                  "%llu misses, %llu evicted", (unsigned long long)c.misses, (unsigned long long)c.evicted);
+                  "%lu misses, %lu evicted", c.misses, c.evicted);
     }
 }
 
@@ -416,9 +384,7 @@ MPI_CASE(a_chunk_is_fetched_once_and_given_if_it_differs)
     for (int i = 0; (layout = local_layout(i)); i++) {
         struct play p;
         tr_replica_counts c;
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s local.chunk=%d local.model=demand", layout, CHUNK);
-        open_play(&p, settings, TR_F64, 1, KEYS);
+        open_play(&p, mpi_text("%s local.chunk=%d local.model=demand", layout, CHUNK), TR_F64, 1, KEYS);
         mpi_ok(tr_replica_open(p.table, &p.local));
         p.work = touch;
         mpi_ok(play(&p));
@@ -463,15 +429,13 @@ static void play_failure(const char *layout, const char *model)
 {
     static const int expected[] = {TR_ERR_DATA, TR_ERR_DATA, TR_ERR_INTERNAL, TR_ERR_INTERNAL, TR_ERR_IO};
     struct play p;
-    char settings[MPI_NOTE];
-    snprintf(settings, sizeof settings, "%s local.chunk=%d %s", layout, CHUNK, model);
-    open_play(&p, settings, TR_F64, 1, KEYS);
+    open_play(&p, mpi_text("%s local.chunk=%d %s", layout, CHUNK, model), TR_F64, 1, KEYS);
     mpi_ok(tr_replica_open(p.table, &p.local));
     p.work = fail;
     if (how == FULL_DISK) limit_files(true);
     int status = play(&p);
     limit_files(false);
-    mpi_check(status == expected[how], "status %d, expected %d", status, expected[how]);
+    mpi_equal(status, expected[how]);
     mpi_check(p.runs[LOOK] == 0, "the task did not stop");
     close_play(&p);
 }
@@ -494,7 +458,7 @@ static void open_badly(const char *settings, bool hash, int expected)
     tr_table_options options = {.hash = hash};
     if (hash) mpi_ok(tr_table_create_with(p.tr, "h", TR_F64, 1, KEYS, &options, &p.table));
     int status = tr_replica_open(p.table, &p.local);
-    mpi_check(status == expected, "status %d, expected %d", status, expected);
+    mpi_equal(status, expected);
     mpi_check(!p.local, "it is open");
     close_play(&p);
 }
@@ -521,11 +485,6 @@ MPI_CASE(what_cannot_be_is_said)
     mpi_ok(tr_replica_open(p.table, &p.local));
     p.work = take_only;
     int status = play(&p);
-    mpi_check(status == TR_ERR_CONFIG, "status %d for workers of two nodes", status);
+    mpi_equal(status, TR_ERR_CONFIG);
     close_play(&p);
 }
-
-MPI_MAIN(&all_ways_give_the_sums_of_one_worker, &all_types_and_widths, &no_update_is_lost,
-         &values_are_changed_where_they_lie, &the_right_chunk_makes_room,
-         &a_chunk_is_fetched_once_and_given_if_it_differs, &a_worker_that_fails_leaves_nobody_waiting,
-         &what_cannot_be_is_said)

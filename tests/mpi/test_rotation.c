@@ -55,22 +55,21 @@ static void check_visit(const struct crew *c, const tr_worker *me, int64_t round
     int depth = tr_rotation_depth(c->tr);
     int64_t before = (me->member + 1) % me->group_size;
     mpi_check(block->number == (me->member * depth + round) % blocks_of(c),
-              "round %lld of member %d has block %d", (long long)round, me->member, block->number);
-    mpi_check(block->bytes == c->bytes[block->number], "%zu bytes", block->bytes);
+              "round %ld of member %d has block %d", round, me->member, block->number);
+    mpi_equal(block->bytes, c->bytes[block->number]);
     mpi_check((uintptr_t)block->memory % 64 == 0, "block %d is not aligned", block->number);
-    mpi_check(head->visits == round / depth, "block %d has been visited %lld times before round %lld",
-              block->number, (long long)head->visits, (long long)round);
+    mpi_check(head->visits == round / depth, "block %d has been visited %ld times before round %ld",
+              block->number, head->visits, round);
     if (round < depth) return;
-    mpi_check(head->number == block->number && head->last_round == round - depth &&
-                  head->last_member == before,
-              "block %d comes from member %lld in round %lld", block->number, (long long)head->last_member,
-              (long long)head->last_round);
+    mpi_check(
+        head->number == block->number && head->last_round == round - depth && head->last_member == before,
+        "block %d comes from member %ld in round %ld", block->number, head->last_member, head->last_round);
     const unsigned char *byte = (const unsigned char *)(head + 1),
                         *end = (const unsigned char *)head + block->bytes;
     for (; byte < end; byte++)
         if (*byte != (unsigned char)head->visits) {
-            mpi_check(false, "byte %td of block %d is %d in round %lld", byte - (const unsigned char *)head,
-                      block->number, *byte, (long long)round);
+            mpi_check(false, "byte %td of block %d is %d in round %ld", byte - (const unsigned char *)head,
+                      block->number, *byte, round);
             return;
         }
 }
@@ -90,8 +89,7 @@ static int work_on(struct crew *c, const tr_worker *me, int64_t round, const tr_
 {
     struct head *head = block->memory;
     check_visit(c, me, round, block);
-    mpi_check(head->holder == 0, "block %d is with worker %lld too", block->number,
-              (long long)head->holder - 1);
+    mpi_check(head->holder == 0, "block %d is with worker %ld too", block->number, head->holder - 1);
     head->holder = me->worker + 1;
     if (me->worker == c->fail_worker && me->clock == 1) {
         tr_rotation_pass(c->rotation, block->bytes / 2);
@@ -118,7 +116,7 @@ static int compute(tr_worker *me, void *state)
     TR_TRY(tr_group_sum_begin(me, &one, 1, &sum));
     TR_TRY(tr_group_sum_end(me, &sum, &one));
     if (sum) return TR_OK;
-    mpi_check(one == me->group_size, "%g members", one);
+    mpi_equal(one, me->group_size);
     int depth = tr_rotation_depth(c->tr), rounds = ROTATIONS * blocks_of(c);
     for (int d = 0; d < depth; d++) {
         TR_TRY(tr_rotation_look(c->rotation, d, &block));
@@ -171,14 +169,13 @@ MPI_CASE(every_slave_has_every_block_once_in_a_rotation)
         begin(&c, settings, 1 + i % 3);
         commands = 0;
         mpi_ok(run(&c));
-        mpi_check(commands == 0, "%d commands", commands);
+        mpi_equal(commands, 0);
         int members = c.tr->layout.group_size, blocks = blocks_of(&c);
         if (tr_is(c.tr, TR_SLAVE)) {
             const char *way = tr_rotation_way(c.rotation);
             for (int b = 0; b < blocks; b++)
-                mpi_check(c.visited[b] == CLOCKS * ROTATIONS, "block %d was here %lld times", b,
-                          (long long)c.visited[b]);
-            mpi_check(c.rounds == CLOCKS * ROTATIONS * blocks, "%lld rounds", (long long)c.rounds);
+                mpi_check(c.visited[b] == CLOCKS * ROTATIONS, "block %d was here %ld times", b, c.visited[b]);
+            mpi_equal(c.rounds, CLOCKS * ROTATIONS * blocks);
             mpi_check(members > 1 || strcmp(way, "alone") == 0, "a group of one: %s", way);
             mpi_check(members == 1 || i % 2 == 0 || strcmp(way, "travel") == 0, "%s", way);
             mpi_check(members == 1 || i % 2 == 1 || c.tr->layout.nodes > 1 || strcmp(way, "share") == 0, "%s",
@@ -197,7 +194,7 @@ MPI_CASE(a_member_that_fails_with_a_block_leaves_nobody_waiting)
         begin(&c, settings, 1 + i % 3);
         c.fail_worker = tr_layout_workers(&c.tr->layout) - 1;
         int status = run(&c);
-        mpi_check(status == TR_ERR_DIVERGED, "status %d", status);
+        mpi_equal(status, TR_ERR_DIVERGED);
         tr_rotation_close(&c.rotation);
         mpi_check(tr_close(c.tr) == TR_ERR_DIVERGED, "the context forgot that");
     }
@@ -206,17 +203,13 @@ MPI_CASE(a_member_that_fails_with_a_block_leaves_nobody_waiting)
 MPI_CASE(sharing_across_nodes_is_refused)
 {
     if (mpi_test.size < 2) return;
-    char settings[MPI_NOTE];
-    snprintf(settings, sizeof settings,
-             "ranks.layout=colocated ranks.groups=1 ranks.group_size=%d ranks.node_size=1 table.rotate=share",
-             mpi_test.size);
+    const char *settings = mpi_text(
+        "ranks.layout=colocated ranks.groups=1 ranks.group_size=%d ranks.node_size=1 table.rotate=share",
+        mpi_test.size);
     struct crew c;
     begin(&c, settings, 1);
     int status = run(&c);
-    mpi_check(status == TR_ERR_CONFIG, "status %d", status);
+    mpi_equal(status, TR_ERR_CONFIG);
     tr_rotation_close(&c.rotation);
     mpi_check(tr_close(c.tr) == TR_ERR_CONFIG, "the context forgot that");
 }
-
-MPI_MAIN(&every_slave_has_every_block_once_in_a_rotation,
-         &a_member_that_fails_with_a_block_leaves_nobody_waiting, &sharing_across_nodes_is_refused)

@@ -123,7 +123,7 @@ static int pull(struct trial *t, int worker)
     memset(t->seen, 0, 2 * t->rows * sizeof *t->seen);
     t->handed = 0;
     TR_TRY(tr_rows_pull(t->table, t->key, t->n, check_row, t));
-    mpi_check(t->handed == t->n, "%d rows were handed over, not %d", (int)t->handed, (int)t->n);
+    mpi_equal(t->handed, t->n);
     for (size_t i = 0; i < t->n; i++)
         mpi_check(t->seen[i] == 1, "place %d came %u times", (int)i, t->seen[i]);
     return TR_OK;
@@ -147,13 +147,6 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     if (!tr_in_lockstep(t->tr) && me->clock < CLOCKS) return TR_OK;
     expect(t, me->worker, me->clock);
     return pull(t, me->worker);
-}
-
-static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
-{
-    (void)state, (void)sums;
-    evaluation->objective = 1;
-    return TR_OK;
 }
 
 static void begin(struct trial *t, const char *settings, enum tr_dtype dtype, uint64_t rows, size_t width,
@@ -184,7 +177,7 @@ static tr_stage stage_of(struct trial *t)
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate,
-                      .summarize = summarize,
+                      .summarize = mpi_summarize,
                       .evaluate_every = 2};
 }
 
@@ -261,7 +254,6 @@ MPI_CASE(asp_sees_own_updates)
 
 static int prepare_nothing(tr_worker *me, void *state)
 {
-    (void)me, (void)state;
     return TR_OK;
 }
 
@@ -299,10 +291,9 @@ static void count(const char *layout, const char *mode, bool share)
 {
     enum { SHORT = 4 }; /* additional requests to each server, as the first are short */
     struct trial t;
-    char settings[MPI_NOTE];
-    snprintf(settings, sizeof settings,
-             "%s sync.mode=%s table.encoding=dense table.row_bytes=2000 table.share_pulls=%s", layout, mode,
-             share ? "yes" : "no");
+    const char *settings =
+        mpi_text("%s sync.mode=%s table.encoding=dense table.row_bytes=2000 table.share_pulls=%s", layout,
+                 mode, share ? "yes" : "no");
     begin(&t, settings, TR_F32, 500, 16, false);
     t.alike = true;
     tr_stage stage = {
@@ -316,13 +307,12 @@ static void count(const char *layout, const char *mode, bool share)
     uint64_t head = sizeof(struct tr_message) + sizeof(struct tr_reply_head) + TR_ENCODING_HEADER;
     uint64_t wanted = CLOCKS * (near * all * row + times * far * (row + sizeof(uint32_t))) + messages * head;
     mpi_check(bytes == wanted,
-              "the node pulled %llu bytes, not %llu, in %llu messages (%llu rows far, %llu workers)",
-              (unsigned long long)bytes, (unsigned long long)wanted, (unsigned long long)messages,
-              (unsigned long long)far, (unsigned long long)all);
-    mpi_check(messages >= CLOCKS * times * least, "%llu messages are too few", (unsigned long long)messages);
+              "the node pulled %lu bytes, not %lu, in %lu messages (%lu rows far, %lu workers)", bytes,
+              wanted, messages, far, all);
+    mpi_check(messages >= CLOCKS * times * least, "%lu messages are too few", messages);
     if (!share)
         mpi_check(messages <= CLOCKS * times * (least + (1 + SHORT) * t.table->partition.servers),
-                  "%llu messages are too many", (unsigned long long)messages);
+                  "%lu messages are too many", messages);
     end(&t);
 }
 
@@ -365,16 +355,14 @@ MPI_CASE(memory_in_flight_is_bounded)
 
 static int fail_at_once(void *state, const tr_row *row)
 {
-    (void)row;
     return ++((struct trial *)state)->handed == 3 ? tr_fail(TR_ERR_DATA, "enough") : TR_OK;
 }
 
 static int pull_inside(void *state, const tr_row *row)
 {
     struct trial *t = state;
-    (void)row;
     int status = tr_rows_pull(t->table, t->key, t->n, check_row, t);
-    mpi_check(status == TR_ERR_INTERNAL, "a pull inside a pull: status %d", status);
+    mpi_equal(status, TR_ERR_INTERNAL);
     return TR_OK;
 }
 
@@ -390,16 +378,16 @@ static int fail_and_go_on(tr_worker *me, void *state)
         int status = tr_rows_pull(t->table, t->key, t->n, fail_at_once, t);
         mpi_check(status == TR_ERR_DATA && !strcmp(tr_error_text(), "enough"), "status %d: %s", status,
                   tr_error_text());
-        mpi_check(t->handed == 3, "%d rows were handed over", (int)t->handed);
+        mpi_equal(t->handed, 3);
         status = tr_rows_pull(t->table, &nowhere, 1, check_row, t);
-        mpi_check(status == TR_ERR_INTERNAL, "a row that is not there: status %d", status);
+        mpi_equal(status, TR_ERR_INTERNAL);
         TR_TRY(tr_rows_pull(t->table, t->key, 1, pull_inside, t));
     }
     TR_TRY(pull(t, me->worker));
     TR_TRY(push(t, me));
     if (!tr_in_lockstep(t->tr)) return TR_OK;
     int status = tr_rows_pull(t->table, t->key, 1, check_row, t);
-    mpi_check(status == TR_ERR_INTERNAL, "a pull after a push: status %d", status);
+    mpi_equal(status, TR_ERR_INTERNAL);
     return TR_OK;
 }
 
@@ -408,9 +396,7 @@ MPI_CASE(failures_leave_nobody_waiting)
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
         struct trial t;
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s %s", layout, sizes[i % SIZES]);
-        begin(&t, settings, TR_F32, 120, 16, false);
+        begin(&t, mpi_text("%s %s", layout, sizes[i % SIZES]), TR_F32, 120, 16, false);
         t.alike = true;
         tr_stage stage = {
             .name = "fail", .state = &t, .clocks = CLOCKS, .prepare = prepare, .compute = fail_and_go_on};
@@ -428,7 +414,6 @@ struct crossed {
 static int pull_other(void *state, const tr_row *row)
 {
     struct trial *t = state;
-    (void)row;
     return pull(t, 0);
 }
 
@@ -546,7 +531,7 @@ static int pull_lists(struct trial *t, int worker)
     memset(t->seen, 0, 2 * t->rows * sizeof *t->seen);
     t->handed = 0;
     TR_TRY(tr_rows_pull(t->table, t->key, t->n, check_list, t));
-    mpi_check(t->handed == t->n, "%d rows were handed over, not %d", (int)t->handed, (int)t->n);
+    mpi_equal(t->handed, t->n);
     for (size_t i = 0; i < t->n; i++)
         mpi_check(t->seen[i] == 1, "place %d came %u times", (int)i, t->seen[i]);
     return TR_OK;
@@ -617,9 +602,8 @@ static void all_sparse(const char *mode, uint64_t turn)
         "table.ahead=2 table.row_bytes=600 table.storage=hash table.partition=ring"};
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++, turn++) {
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s sync.mode=%s %s", layout, mode, ways[turn % 4]);
-        run_sparse(settings, turn / 4 % 2 ? TR_I32 : TR_F32, turn % 3 ? 50 : 3, turn % 3 ? 100 : 1000);
+        run_sparse(mpi_text("%s sync.mode=%s %s", layout, mode, ways[turn % 4]),
+                   turn / 4 % 2 ? TR_I32 : TR_F32, turn % 3 ? 50 : 3, turn % 3 ? 100 : 1000);
     }
 }
 
@@ -659,7 +643,7 @@ static int compute_long(tr_worker *me, void *state)
     t->before = me->clock;
     t->handed = 0;
     TR_TRY(tr_rows_pull(t->table, (const tr_key[]){2, 0, 1}, 3, check_long, t));
-    mpi_check(t->handed == 3, "%d rows were handed over", (int)t->handed);
+    mpi_equal(t->handed, 3);
     TR_TRY(TR_NEW(&column, LONG));
     TR_TRY(TR_NEW(&value, LONG));
     for (uint32_t i = 0; i < LONG; i++) {
@@ -690,7 +674,6 @@ MPI_CASE(long_rows_go_in_parts)
 static int misuse(tr_worker *me, void *state)
 {
     struct trial *t = state;
-    (void)me;
     const uint32_t twice[] = {4, 4}, beyond = (uint32_t)t->width;
     const int32_t value[] = {1, 1};
     const tr_row wrong[] = {{.key = t->rows, .n = 1, .column = twice, .value = value},
@@ -709,7 +692,6 @@ static int misuse(tr_worker *me, void *state)
 static int use_what_rests(tr_worker *me, void *state)
 {
     struct trial *t = state;
-    (void)me;
     const uint32_t column = 0;
     const int32_t value = 1;
     const tr_row row = {.key = 0, .n = 1, .column = &column, .value = &value};
@@ -718,7 +700,7 @@ static int use_what_rests(tr_worker *me, void *state)
     int pushed = tr_rows_push(t->table, &row, 1), pulled = tr_rows_pull(t->table, &key, 1, NULL, NULL);
     mpi_check(pushed == TR_ERR_INTERNAL && pulled == TR_ERR_INTERNAL,
               "status %d and %d of a table that rests", pushed, pulled);
-    mpi_check(before == 0, "%llu bytes were pushed to a table that rests", (unsigned long long)before);
+    mpi_equal(before, 0);
     return TR_OK;
 }
 
@@ -740,7 +722,6 @@ static int push_to_one(tr_worker *me, void *state)
     const uint32_t column = 0;
     const int32_t value = 1;
     const tr_row row = {.key = 7, .n = 1, .column = &column, .value = &value};
-    (void)me;
     return tr_rows_push(t->table, &row, 1);
 }
 
@@ -755,17 +736,15 @@ MPI_CASE(a_server_is_told_nothing_by_who_has_nothing_for_it)
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
         struct trial t;
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s sync.mode=bsp", layout);
-        begin(&t, settings, TR_I32, 50, 100, true);
+        begin(&t, mpi_text("%s sync.mode=bsp", layout), TR_I32, 50, 100, true);
         tr_stage stage = {
             .name = "one", .state = &t, .clocks = CLOCKS, .prepare = prepare_nothing, .compute = push_to_one};
         mpi_ok(tr_run(t.tr, &stage));
         int home = tr_table_server_rank(t.table, tr_partition_locate(&t.table->partition, 7).server);
         bool sends = tr_is(t.tr, TR_SLAVE) && home != t.tr->rank;
         mpi_check(t.tr->tables->traffic.messages == (sends ? CLOCKS : 0),
-                  "%llu messages of rows for one other rank in %d clocks",
-                  (unsigned long long)t.tr->tables->traffic.messages, CLOCKS);
+                  "%lu messages of rows for one other rank in %d clocks", t.tr->tables->traffic.messages,
+                  CLOCKS);
         const tr_key key = 7;
         int32_t sum = 0;
         mpi_ok(tr_agree(t.tr, mpi_test.rank == 0 ? tr_rows_pull(t.table, &key, 1, take_count, &sum) : TR_OK));
@@ -787,9 +766,3 @@ MPI_CASE(misuse_is_an_error)
     mpi_check(status == TR_ERR_INTERNAL && !view, "a view of sparse rows: status %d", status);
     end(&t);
 }
-
-MPI_MAIN(&bsp_is_exact_at_every_clock, &ssp_keeps_its_bound, &asp_sees_own_updates,
-         &a_node_fetches_each_row_once_a_clock, &memory_in_flight_is_bounded, &failures_leave_nobody_waiting,
-         &pulls_may_cross, &sparse_rows_are_exact_under_bsp, &sparse_rows_keep_the_bound_of_ssp,
-         &sparse_rows_show_own_updates_under_asp, &long_rows_go_in_parts, &a_table_that_rests_is_told_nothing,
-         &a_server_is_told_nothing_by_who_has_nothing_for_it, &misuse_is_an_error)

@@ -1,8 +1,6 @@
 /* Columns brought to one size: the same numbers on every layout, and what comes out is what scaling promises. */
 #include "mpi_unit.h"
 
-#include <math.h>
-
 #include "data/dataset.h"
 #include "trireme/data.h"
 
@@ -72,10 +70,9 @@ static void check_rows(const tr_batch *b, const char *how, bool centred, float s
 static void check_layout(const char *layout, const char *how, int form, bool csv, const char *path,
                          float seen[2 * ROWS][COLUMNS])
 {
-    char all[MPI_NOTE];
-    snprintf(all, sizeof all,
-             "%s data.scale=%s data.train=%s-train data.test=%s-test data.format=%s data.label=first", layout,
-             how, path, path, csv ? "csv" : "libsvm");
+    const char *all =
+        mpi_text("%s data.scale=%s data.train=%s-train data.test=%s-test data.format=%s data.label=first",
+                 layout, how, path, path, csv ? "csv" : "libsvm");
     tr_context *tr = mpi_context(all);
     tr_data *data = NULL, *test = NULL;
     tr_batch *first = NULL;
@@ -147,7 +144,7 @@ MPI_CASE(libsvm_with_all_cells_is_dense)
 /* Opens one file that has these lines, and says whether it was scaled. */
 static tr_data *open_lines(const char *lines, const char *settings, tr_context **tr)
 {
-    char path[64], all[MPI_NOTE];
+    char path[64];
     tr_data *data = NULL;
     snprintf(path, sizeof path, "/tmp/trireme-test-scale-%d", (int)getpid());
     MPI_Bcast(path, sizeof path, MPI_CHAR, 0, MPI_COMM_WORLD);
@@ -157,8 +154,7 @@ static tr_data *open_lines(const char *lines, const char *settings, tr_context *
         fclose(file);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    snprintf(all, sizeof all, "%s data.train=%s", settings, path);
-    *tr = mpi_context(all);
+    *tr = mpi_context(mpi_text("%s data.train=%s", settings, path));
     mpi_ok(tr_data_open(*tr, TR_DATA_TRAIN | TR_DATA_SCALED, NULL, &data));
     MPI_Barrier(MPI_COMM_WORLD);
     if (mpi_test.rank == 0) unlink(path);
@@ -178,7 +174,7 @@ MPI_CASE(sparse_columns_are_divided_by_their_size)
         tr_key key = data->keys[data->rows.column[k]];
         double x = (double)data->rows.value[k];
         bool right = key == 999 ? fabs(x - 1000 / size) < 1e-3 || fabs(x - 2000 / size) < 1e-3 : x == 1;
-        mpi_check(right, "key %llu has %g", (unsigned long long)key, x);
+        mpi_check(right, "key %lu has %g", key, x);
     }
     double sum = 0;
     for (size_t j = 0; data->scaling && j < data->scaling->n; j++) sum += data->scaling->factor[j];
@@ -213,7 +209,3 @@ MPI_CASE(columns_of_one_size_are_left)
         mpi_ok(tr_close(tr));
     }
 }
-
-MPI_MAIN(&dense_columns_are_centred_and_divided, &without_a_bias_columns_are_only_divided,
-         &libsvm_with_all_cells_is_dense, &sparse_columns_are_divided_by_their_size,
-         &columns_that_are_all_large_are_scaled, &columns_of_one_size_are_left)

@@ -64,7 +64,6 @@ static size_t kind_bytes(const struct kind *k)
 
 static uint32_t place(void *who, uint64_t block, uint64_t blocks, uint32_t servers)
 {
-    (void)who;
     return (uint32_t)(tr_mix(block + blocks) % servers);
 }
 
@@ -218,7 +217,6 @@ static int restore(struct run *r)
 static int ready(void *what, const tr_stage *stage)
 {
     struct run *r = what;
-    (void)stage;
     if (r->takes && !tr_works(r->tr)) r->state = READY;
     return r->restores ? restore(r) : TR_OK;
 }
@@ -356,7 +354,6 @@ static int prepare(tr_worker *me, void *state)
 {
     struct run *r = state;
     tr_key *key;
-    (void)me;
     TR_TRY(TR_NEW(&key, 8192));
     for (tr_key n = 0; n < 8192; n++) key[n] = n;
     for (size_t i = 0; i < KINDS; i++) {
@@ -586,8 +583,7 @@ MPI_CASE(what_is_held_back_goes_on)
     open_records();
     for (size_t h = 0; mpi_test.size <= 4 && h < sizeof holds / sizeof *holds; h++) {
         struct checkpoint c;
-        char other[MPI_NOTE];
-        snprintf(other, sizeof other, "table.partition=hash ranks.servers=1 %s", holds[h]);
+        const char *other = mpi_text("table.partition=hash ranks.servers=1 %s", holds[h]);
         begin_checkpoint(&c);
         run_all(holds[h], NULL, NULL, &plain);
         run_all(holds[h], &c, NULL, &kept);
@@ -651,5 +647,3 @@ MPI_CASE(each_finds_its_own_rows_first)
     mpi_ok(tr_close(r.tr));
     remove_checkpoint(&c);
 }
-
-MPI_MAIN(&everything_goes_on, &what_is_held_back_goes_on, &each_finds_its_own_rows_first)

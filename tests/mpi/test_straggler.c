@@ -2,8 +2,6 @@
  * are sleeps, of which none is shorter than it was asked for. */
 #include "mpi_unit.h"
 
-#include <math.h>
-
 enum { KEYS = 64, ROWS = 64 };
 
 struct trial {
@@ -21,7 +19,6 @@ struct trial {
 static int count_poll(void *what, int *did)
 {
     struct trial *t = what;
-    (void)did;
     t->polls++;
     return TR_OK;
 }
@@ -29,10 +26,7 @@ static int count_poll(void *what, int *did)
 static int prepare(tr_worker *me, void *state)
 {
     struct trial *t = state;
-    tr_key keys[KEYS];
-    (void)me;
-    for (size_t i = 0; i < KEYS; i++) keys[i] = i;
-    return tr_view_open(t->table, keys, KEYS, TR_VIEW_GROUP, &t->view);
+    return mpi_open_view(t->table, TR_VIEW_GROUP, &t->view);
 }
 
 static int compute(tr_worker *me, void *state)
@@ -51,23 +45,13 @@ static int compute(tr_worker *me, void *state)
 
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
-    (void)me;
-    (void)state;
     report->sum[0] = 1;
-    return TR_OK;
-}
-
-static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
-{
-    (void)state;
-    evaluation->objective = sums->sum[0];
     return TR_OK;
 }
 
 static int observe(void *who, const tr_stage *stage, const struct tr_progress_row *row)
 {
     struct trial *t = who;
-    (void)stage;
     if (t->rows < ROWS) t->row[t->rows++] = *row;
     return TR_OK;
 }
@@ -75,8 +59,7 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
 /* Runs a stage; its table and view are closed, its context not. */
 static void run(struct trial *t, const char *settings, int64_t clocks, int64_t every)
 {
-    char text[MPI_NOTE];
-    snprintf(text, sizeof text, "%s report.progress=no", settings);
+    const char *text = mpi_text("%s report.progress=no", settings);
     *t = (struct trial){.tr = mpi_context(text), .clocks = clocks, .every = every};
     mpi_ok(tr_table_create(t->tr, "w", TR_I64, 1, KEYS, &t->table));
     mpi_ok(tr_poll_add(t->tr, count_poll, t));
@@ -89,7 +72,7 @@ static void run(struct trial *t, const char *settings, int64_t clocks, int64_t e
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate,
-                      .summarize = summarize};
+                      .summarize = mpi_summarize};
     mpi_ok(tr_run(t->tr, &stage));
     tr_view_close(&t->view);
     tr_poll_remove(t->tr, count_poll, t);
@@ -147,7 +130,7 @@ MPI_CASE(the_seed_decides_who_is_slowed)
         for (int w = 0; w < WORKERS; w++) {
             times[w] += tr_is_slowed(one, WORKERS, w);
             mpi_check(tr_is_slowed(one, WORKERS, w) == tr_is_slowed(other, WORKERS, w),
-                      "seed %llu, worker %d: slowed just once", (unsigned long long)seed, w);
+                      "seed %lu, worker %d: slowed just once", seed, w);
         }
         tr_job_free(one);
         tr_job_free(other);
@@ -164,16 +147,15 @@ static void level(const char *settings)
 {
     enum { CLOCKS = 12 };
     const double least = 0.04, times = 2;
-    char text[MPI_NOTE];
     struct trial t;
-    snprintf(text, sizeof text, "%s experiment.slow=0.3 experiment.level=%g experiment.clock=%g", settings,
-             times, least);
+    const char *text =
+        mpi_text("%s experiment.slow=0.3 experiment.level=%g experiment.clock=%g", settings, times, least);
     run(&t, text, CLOCKS, 0);
     int slowed = is_slowed(&t), works = worker_of(&t) >= 0, workers = tr_workers(t.tr);
     double wanted = CLOCKS * least * (slowed ? times : 1);
     mpi_check(!works || t.seconds > 0.95 * wanted, "%g s for clocks of %g s", t.seconds, wanted);
     MPI_Allreduce(MPI_IN_PLACE, &slowed, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    mpi_check(slowed == tr_slowed_workers(t.tr->job, workers), "%d workers are slowed", slowed);
+    mpi_equal(slowed, tr_slowed_workers(t.tr->job, workers));
     if (t.tr->rank == 0) {
         struct tr_heterogeneity h = t.row[t.rows - 1].heterogeneity;
         mpi_check(h.slowed == slowed && h.workers == workers && h.asked == times,
@@ -244,11 +226,8 @@ MPI_CASE(a_slow_worker_is_no_slow_server)
         "sync.mode=asp ranks.layout=auto table.partition=hash table.route=request table.push=message "
         "experiment.slow=0.01 experiment.level=100 experiment.clock=0.004",
         6, 0);
-    if (is_slowed(&t))
-        mpi_check(t.polls_in_pushes > 60, "%lld polls in 6 naps", (long long)t.polls_in_pushes);
-    else
-        mpi_check(t.others_when_done <= 2, "the slow worker was at clock %lld",
-                  (long long)t.others_when_done);
+    if (is_slowed(&t)) mpi_check(t.polls_in_pushes > 60, "%ld polls in 6 naps", t.polls_in_pushes);
+    else mpi_check(t.others_when_done <= 2, "the slow worker was at clock %ld", t.others_when_done);
     mpi_ok(tr_close(t.tr));
 }
 
@@ -261,11 +240,10 @@ MPI_CASE(updates_are_the_pushes_of_groups)
         struct trial t;
         run(&t, layout, 4, 2);
         if (t.tr->rank == 0) {
-            mpi_check(t.rows == 2, "%d evaluations", t.rows);
+            mpi_equal(t.rows, 2);
             for (int r = 0; r < t.rows; r++)
                 mpi_check(t.row[r].updates == (uint64_t)(t.row[r].clock * t.tr->layout.groups),
-                          "%llu updates at %lld", (unsigned long long)t.row[r].updates,
-                          (long long)t.row[r].clock);
+                          "%lu updates at %ld", t.row[r].updates, t.row[r].clock);
         }
         mpi_ok(tr_close(t.tr));
     }
@@ -274,25 +252,20 @@ MPI_CASE(updates_are_the_pushes_of_groups)
 /* The fastest worker says when all evaluate, so that the slow one has pushed less by then than it has. */
 static void evaluate_together(const char *layout)
 {
-    char settings[MPI_NOTE];
     struct trial t;
     int64_t before = 0;
-    snprintf(settings, sizeof settings,
-             "%s sync.mode=asp experiment.slow=0.01 experiment.level=4 experiment.clock=0.004", layout);
+    const char *settings =
+        mpi_text("%s sync.mode=asp experiment.slow=0.01 experiment.level=4 experiment.clock=0.004", layout);
     run(&t, settings, 24, 2);
-    if (t.tr->rank == 0)
-        mpi_check(t.rows == 12, "%d evaluations", t.rows); /* at 2, 4 .. 22, and at the end */
+    if (t.tr->rank == 0) mpi_equal(t.rows, 12); /* at 2, 4 .. 22, and at the end */
     for (int r = 0; r < t.rows; before = t.row[r++].clock) {
         const struct tr_progress_row *row = &t.row[r];
         uint64_t most = (uint64_t)row->clock * (uint64_t)tr_workers(t.tr);
-        mpi_check(row->clock > before, "clock %lld after clock %lld", (long long)row->clock,
-                  (long long)before);
+        mpi_check(row->clock > before, "clock %ld after clock %ld", row->clock, before);
         if (tr_workers(t.tr) == 1 || r == t.rows - 1)
-            mpi_check(row->updates == most, "clock %lld: %llu updates", (long long)row->clock,
-                      (unsigned long long)row->updates);
+            mpi_check(row->updates == most, "clock %ld: %lu updates", row->clock, row->updates);
         else if (row->clock >= 12)
-            mpi_check(row->updates < most - 3, "clock %lld: already %llu updates", (long long)row->clock,
-                      (unsigned long long)row->updates);
+            mpi_check(row->updates < most - 3, "clock %ld: already %lu updates", row->clock, row->updates);
     }
     mpi_ok(tr_close(t.tr));
 }
@@ -302,7 +275,3 @@ MPI_CASE(evaluations_are_of_one_time)
     evaluate_together("ranks.layout=auto");
     evaluate_together("ranks.layout=auto ranks.node_size=1");
 }
-
-MPI_MAIN(&as_many_are_slowed_as_asked, &the_seed_decides_who_is_slowed, &slowed_clocks_are_longer,
-         &naps_add_up_to_the_level, &without_an_experiment_nobody_naps, &a_slow_worker_is_no_slow_server,
-         &updates_are_the_pushes_of_groups, &evaluations_are_of_one_time)

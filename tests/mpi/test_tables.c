@@ -6,8 +6,6 @@
 #include "table/table.h"
 #include "table/view.h"
 
-#include <math.h>
-
 enum { CLOCKS = 3, TABLES = 3, KEYS_READ = 4000 };
 
 struct shape {
@@ -87,9 +85,8 @@ static void check_view(struct trial *t, int table, int64_t clock)
         for (size_t e = 0; e < o->width; e++) {
             double found = element(o->shape.dtype, o->view->value, i * o->width + e);
             double wanted = o->expected[o->key[i] * o->width + e];
-            mpi_check(fabs(found - wanted) <= tolerance,
-                      "table %d clock %lld key %llu element %zu: %g, not %g", table, (long long)clock,
-                      (unsigned long long)o->key[i], e, found, wanted);
+            mpi_check(fabs(found - wanted) <= tolerance, "table %d clock %ld key %lu element %zu: %g, not %g",
+                      table, clock, o->key[i], e, found, wanted);
             t->checked++;
         }
 }
@@ -146,8 +143,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
 static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     const struct trial *t = state;
-    (void)evaluation;
-    mpi_check(sums->sum[0] == tr_layout_workers(t->layout), "%g workers evaluated", sums->sum[0]);
+    mpi_equal(sums->sum[0], tr_layout_workers(t->layout));
     return TR_OK;
 }
 
@@ -158,7 +154,6 @@ static uint32_t unevenly(void *who, uint64_t block, uint64_t blocks, uint32_t se
 
 static uint32_t nowhere(void *who, uint64_t block, uint64_t blocks, uint32_t servers)
 {
-    (void)who;
     return block == blocks - 1 ? servers : 0;
 }
 
@@ -251,12 +246,11 @@ static void all_routes(int way, const char *push)
             bool nodes = mpi_test.hosts || strstr(layout, "node_size");
             if (r == 1 && nodes) continue;                              /* load is for one node */
             if (r > 0 && nodes && strstr(push, "accumulate")) continue; /* MPI takes long for each element */
-            char settings[MPI_NOTE];
             turn++;
             if (!mpi_chosen(i, (int)r + way, 3)) continue;
-            snprintf(settings, sizeof settings, "%s table.route=%s %s table.partition=%s", layout, routes[r],
-                     push, partitions[(turn + turn / 4) % PARTITIONS]);
-            run_trial(settings, shapes[turn % 4], TABLES, turn, 1 + (r == 3));
+            run_trial(mpi_text("%s table.route=%s %s table.partition=%s", layout, routes[r], push,
+                               partitions[(turn + turn / 4) % PARTITIONS]),
+                      shapes[turn % 4], TABLES, turn, 1 + (r == 3));
         }
 }
 
@@ -289,10 +283,9 @@ MPI_CASE(large_tables_go_in_chunks)
         "table.push=merge table.merge=rounds ranks.node_size=1 table.virtual_nodes=1"};
     static const struct shape vector = {TR_I64, 1, 300000};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s table.partition=%s %s", ways[i],
-                 i < 4 ? partitions[i] : "ring", mpi_test.size > 2 && i == 1 ? "ranks.node_size=1" : "");
-        run_trial(settings, &vector, 1, 3 * (i + 1), 1); /* on all servers */
+        run_trial(mpi_text("%s table.partition=%s %s", ways[i], i < 4 ? partitions[i] : "ring",
+                           mpi_test.size > 2 && i == 1 ? "ranks.node_size=1" : ""),
+                  &vector, 1, 3 * (i + 1), 1); /* on all servers */
     }
     /* Open MPI 5 takes a second for each 100k scattered elements that are fetched one-sidedly */
     static const struct shape shorter = {TR_I64, 1, 40000};
@@ -313,8 +306,8 @@ MPI_CASE(small_tables_spread)
         mpi_check(tr->layout.place[rank].server == i % all, "table %d lies on rank %d", i, rank);
         mpi_check(table->server == (tr->rank == rank ? 0 : -1), "table %d: here is server %d", i,
                   table->server);
-        mpi_check((table->share_units > 0) == (tr->rank == rank), "table %d: %llu units", i,
-                  (unsigned long long)table->share_units);
+        mpi_check((table->share_units > 0) == (tr->rank == rank), "table %d: %lu units", i,
+                  table->share_units);
         mpi_ok(tr_table_create_with(tr, "wide", TR_F32, 1, 10, &(tr_table_options){.servers = (uint32_t)all},
                                     &wide));
         for (int server = 0; server < all; server++)
@@ -366,7 +359,7 @@ MPI_CASE(only_dense_tables_have_initial_values)
     tr_table *table;
     tr_table_options options = {.initial = TR_INITIAL_CONSTANT, .scale = 1};
     int status = tr_table_create_with(tr, "t", TR_F32, 1, 1000, &options, &table);
-    mpi_check(status == TR_ERR_CONFIG, "status %d", status);
+    mpi_equal(status, TR_ERR_CONFIG);
     mpi_check(tr_close(tr) == status, "the context ends otherwise");
 }
 
@@ -377,7 +370,6 @@ static int close_while_read(tr_worker *me, void *state)
     tr_key keys[KEYS_READ];
     tr_view *view;
     size_t awaited = 0;
-    (void)me;
     for (tr_key k = 0; k < KEYS_READ; k++) keys[k] = k;
     TR_TRY(tr_view_open(o->table, keys, KEYS_READ, TR_VIEW_READ, &view));
     tr_context *tr = o->table->tr;
@@ -404,7 +396,3 @@ MPI_CASE(answers_to_closed_views_have_memory)
     mpi_check(!tr->tables->sending, "an answer has not come");
     mpi_ok(tr_close(tr));
 }
-
-MPI_MAIN(&random_values_are_as_random_as_said, &only_dense_tables_have_initial_values, &direct_merge_adds_all,
-         &merge_in_rounds_adds_all, &accumulate_adds_all, &messages_add_all, &large_tables_go_in_chunks,
-         &small_tables_spread, &answers_to_closed_views_have_memory, &wrong_places_are_refused)

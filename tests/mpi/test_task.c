@@ -1,8 +1,6 @@
 /* Tasks: stages in turns, each on workers of its own. */
 #include "mpi_unit.h"
 
-#include <math.h>
-
 #include "store/checkpoint.h"
 #include "trireme/replica.h"
 
@@ -13,7 +11,6 @@ enum { KEYS = 60, ADD = 0, READ = 1, ROUNDS = 5 };
 struct play {
     tr_context *tr;
     tr_table *table;
-    tr_key key[KEYS];
     int prepared[2], ran[2], begun[2]; /* how often on this rank */
     int64_t clocks;                    /* that this worker has added in */
     int next;                          /* rank 0: turns */
@@ -41,14 +38,14 @@ static int open_adding(tr_worker *me, void *state)
 {
     struct play *p = state;
     p->prepared[ADD]++;
-    return tr_view_open(p->table, p->key, KEYS, TR_VIEW_UPDATE, (tr_view **)&me->kept);
+    return mpi_open_view(p->table, TR_VIEW_UPDATE, (tr_view **)&me->kept);
 }
 
 static int open_reading(tr_worker *me, void *state)
 {
     struct play *p = state;
     p->prepared[READ]++;
-    return tr_view_open(p->table, p->key, KEYS, TR_VIEW_READ, (tr_view **)&me->kept);
+    return mpi_open_view(p->table, TR_VIEW_READ, (tr_view **)&me->kept);
 }
 
 static void close_view(void *kept)
@@ -59,7 +56,6 @@ static void close_view(void *kept)
 
 static int begin_add(tr_context *tr, void *state)
 {
-    (void)tr;
     ((struct play *)state)->begun[ADD]++;
     return TR_OK;
 }
@@ -88,7 +84,6 @@ static int look(tr_worker *me, void *state)
 
 static int report(tr_worker *me, void *state, tr_report *report)
 {
-    (void)state;
     const tr_view *view = me->kept;
     for (int i = 0; i < KEYS; i++) report->sum[0] += ((const double *)view->value)[i];
     report->sum[1] += me->tr->me.group == 0 ? 1 : 1000;
@@ -122,7 +117,6 @@ static int next(void *state, const tr_ran *ran, tr_next *next)
 static void open_play(struct play *p, const char *settings)
 {
     *p = (struct play){.tr = mpi_context(settings), .fail_at = -1};
-    for (tr_key k = 0; k < KEYS; k++) p->key[k] = k;
     mpi_ok(tr_table_create(p->tr, "w", TR_F64, 1, KEYS, &p->table));
 }
 
@@ -165,9 +159,8 @@ MPI_CASE(a_stage_sees_all_that_stages_before_have_added)
         }
         plan[2 * ROUNDS].stage = -1;
         mpi_ok(run_play(&p, plan));
-        if (p.tr->rank == 0) mpi_check(p.next == 2 * ROUNDS + 1, "%d turns", p.next);
-        if (p.tr->rank == 0 && p.tr->layout.groups > 1)
-            mpi_check(p.groups_seen == 3, "groups do not take turns: %d", p.groups_seen);
+        if (p.tr->rank == 0) mpi_equal(p.next, 2 * ROUNDS + 1);
+        if (p.tr->rank == 0 && p.tr->layout.groups > 1) mpi_equal(p.groups_seen, 3);
         close_play(&p);
     }
 }
@@ -182,12 +175,12 @@ MPI_CASE(what_was_opened_is_kept)
     for (int r = 0; r < ROUNDS * 2; r++) plan[r + 1] = RUN(READ, 1, 1);
     plan[ROUNDS * 2 + 1] = (tr_next){.stage = -1};
     mpi_ok(run_play(&p, plan));
-    mpi_check(p.prepared[ADD] == 1, "prepared %d times", p.prepared[ADD]);
-    mpi_check(p.begun[ADD] == 1, "begun %d times", p.begun[ADD]);
+    mpi_equal(p.prepared[ADD], 1);
+    mpi_equal(p.begun[ADD], 1);
     int group = p.tr->me.group, runs = ROUNDS * 2, groups = p.tr->layout.groups;
     int turns = runs / groups + (group < runs % groups);
     if (p.tr->me.member > 0) turns = 0;
-    mpi_check(p.ran[READ] == turns, "%d runs, expected %d", p.ran[READ], turns);
+    mpi_equal(p.ran[READ], turns);
     mpi_check(p.prepared[READ] == (turns > 0), "prepared %d times for %d runs", p.prepared[READ], turns);
     close_play(&p);
 }
@@ -217,7 +210,7 @@ MPI_CASE(the_number_of_workers_is_found)
     open_play(&p, "ranks.layout=colocated");
     tr_next plan[] = {RUN(ADD, 150, TR_AUTO_WORKERS), RUN(ADD, 20, TR_AUTO_WORKERS), {.stage = -1}};
     mpi_ok(run_play(&p, plan));
-    if (p.tr->rank == 0) mpi_check(p.clocks == 170, "rank 0 has worked in %lld clocks", (long long)p.clocks);
+    if (p.tr->rank == 0) mpi_equal(p.clocks, 170);
     close_play(&p);
 }
 
@@ -230,8 +223,8 @@ MPI_CASE(a_stage_that_fails_ends_the_task_everywhere)
         tr_next plan[] = {
             RUN(ADD, 2, 1), RUN(READ, 1, 1), RUN(ADD, 2, TR_ALL_WORKERS), RUN(READ, 1, 1), {.stage = -1}};
         int status = run_play(&p, plan);
-        mpi_check(status == TR_ERR_DATA, "status %d", status);
-        if (p.tr->rank == 0) mpi_check(p.next == (at ? 3 : 1), "%d turns", p.next);
+        mpi_equal(status, TR_ERR_DATA);
+        if (p.tr->rank == 0) mpi_equal(p.next, (at ? 3 : 1));
         close_play(&p);
     }
 }
@@ -266,7 +259,7 @@ static int run_on(tr_worker *me, void *state)
 static int pass_on(void *state, const tr_ran *ran, tr_next *next)
 {
     struct relay *r = state;
-    if (ran->stage >= 0) mpi_check(ran->clocks == 1, "%lld clocks", (long long)ran->clocks);
+    if (ran->stage >= 0) mpi_equal(ran->clocks, 1);
     *next = (tr_next){.stage = r->turn < TURNS ? 0 : -1, .clocks = 1, .workers = TR_ALL_WORKERS};
     next->command = (tr_command){{r->turn++, ran->stage < 0 ? -1 : ran->first_group}};
     return TR_OK;
@@ -276,10 +269,9 @@ MPI_CASE(a_model_goes_from_node_to_node_past_the_servers)
 {
     if (mpi_test.size % 2) return;
     struct relay r = {.turn = 0};
-    char settings[MPI_NOTE];
     int size = mpi_test.size > 2 ? 2 : 1;
-    snprintf(settings, sizeof settings, "ranks.node_size=%d ranks.group_size=%d", mpi_test.hosts ? 0 : size,
-             size);
+    const char *settings =
+        mpi_text("ranks.node_size=%d ranks.group_size=%d", mpi_test.hosts ? 0 : size, size);
     tr_context *tr = mpi_context(settings);
     mpi_ok(tr_table_create(tr, "w", TR_F64, 1, WORDS, &r.table));
     const tr_replica_array array = {.table = r.table, .given = true};
@@ -296,8 +288,7 @@ MPI_CASE(a_model_goes_from_node_to_node_past_the_servers)
     uint64_t fetched = tr->node_rank == 0 ? counts.bytes_moved : 0, all = 0,
              turns = (uint64_t)(groups > 1 ? TURNS - 1 : 0);
     MPI_Allreduce(&fetched, &all, 1, MPI_UINT64_T, MPI_SUM, tr->world);
-    if (groups > 1)
-        mpi_check(all == turns * WORDS * sizeof(double), "%llu bytes went", (unsigned long long)all);
+    if (groups > 1) mpi_equal(all, turns * WORDS * sizeof(double));
     if (last >= 0)
         for (size_t i = 0; i < WORDS; i++) {
             double seen = ((double *)tr_replica_array_of(r.replica, 0))[i];
@@ -318,7 +309,6 @@ struct moving {
 
 static int check_many(tr_worker *me, void *state)
 {
-    (void)state;
     tr_view *view = me->kept;
     TR_TRY(tr_view_pull(view));
     for (size_t i = 0; i < view->n; i++) {
@@ -332,18 +322,11 @@ static int check_many(tr_worker *me, void *state)
 
 static int open_many(tr_worker *me, void *state)
 {
-    tr_key *keys;
-    TR_TRY(TR_NEW(&keys, MANY));
-    for (tr_key k = 0; k < MANY; k++) keys[k] = k;
-    int status =
-        tr_view_open(((struct moving *)state)->table, keys, MANY, TR_VIEW_UPDATE, (tr_view **)&me->kept);
-    free(keys);
-    return status;
+    return mpi_open_view(((struct moving *)state)->table, TR_VIEW_UPDATE, (tr_view **)&me->kept);
 }
 
 static int fill_many(tr_worker *me, void *state)
 {
-    (void)state;
     tr_view *view = me->kept;
     TR_TRY(tr_view_pull(view));
     for (size_t i = 0; me->worker == 0 && i < view->n; i++) ((int32_t *)view->delta)[i] = (int32_t)i;
@@ -396,7 +379,7 @@ MPI_CASE(tables_move_to_other_servers_between_stages)
                               .next = move_about};
         mpi_ok(tr_run_task(tr, &task));
         int last = servers_of_turn(tr, TURNS);
-        mpi_check((int)state.table->partition.servers == last, "%u servers", state.table->partition.servers);
+        mpi_equal((int)state.table->partition.servers, last);
         (void)tr_close(tr);
     }
 }
@@ -412,11 +395,10 @@ MPI_CASE(on_a_ring_only_what_must_moves)
     mpi_ok(tr_table_resize(table, 3, &moved));
     uint64_t count[3] = {0};
     tr_partition_count(&table->partition, count);
-    mpi_check(moved == count[2] * sizeof(double), "%llu bytes moved, the new server has %llu",
-              (unsigned long long)moved, (unsigned long long)(count[2] * sizeof(double)));
-    mpi_check(moved > least / 2 && moved < 2 * least, "%llu bytes", (unsigned long long)moved);
+    mpi_equal(moved, count[2] * sizeof(double));
+    mpi_check(moved > least / 2 && moved < 2 * least, "%lu bytes", moved);
     mpi_ok(tr_table_resize(table, 2, &back));
-    mpi_check(back == moved, "%llu there, %llu back", (unsigned long long)moved, (unsigned long long)back);
+    mpi_equal(back, moved);
     mpi_check(tr_table_resize(table, 1000, &moved) == TR_ERR_CONFIG, "1000 servers");
     (void)tr_close(tr);
 }
@@ -450,7 +432,6 @@ enum { LONG_CLOCKS = 24, KEPT_TURNS = 8, MOST_ROWS = 64 };
 struct trial {
     tr_context *tr;
     tr_table *table;
-    tr_key key[KEYS];
     const tr_next *plan;
     double nap;         /* seconds that a clock takes all workers together */
     int stop_turn;      /* next() requests a stop in this turn, */
@@ -473,13 +454,13 @@ struct trial {
 static int open_trial_adding(tr_worker *me, void *state)
 {
     struct trial *t = state;
-    return tr_view_open(t->table, t->key, KEYS, TR_VIEW_UPDATE, (tr_view **)&me->kept);
+    return mpi_open_view(t->table, TR_VIEW_UPDATE, (tr_view **)&me->kept);
 }
 
 static int open_trial_reading(tr_worker *me, void *state)
 {
     struct trial *t = state;
-    return tr_view_open(t->table, t->key, KEYS, TR_VIEW_READ, (tr_view **)&me->kept);
+    return mpi_open_view(t->table, TR_VIEW_READ, (tr_view **)&me->kept);
 }
 
 static int trial_add(tr_worker *me, void *state)
@@ -489,8 +470,8 @@ static int trial_add(tr_worker *me, void *state)
     int64_t at = me->before + me->clock;
     if (me->worker == 0 && me->command.word[0] == t->fail_turn)
         return tr_fail(TR_ERR_DATA, "worker 0 does not like it");
-    mpi_check(me->whole == me->command.word[1], "clock %lld of %lld, expected %lld", (long long)at,
-              (long long)me->whole, (long long)me->command.word[1]);
+    mpi_check(me->whole == me->command.word[1], "clock %ld of %ld, expected %ld", at, me->whole,
+              me->command.word[1]);
     if (t->runs_here++ == 0) t->first_workers = me->workers;
     t->ordinals += at + 1;
     if (me->worker == 0 && (at == t->stop_clock || me->workers == t->stop_workers)) {
@@ -505,7 +486,6 @@ static int trial_add(tr_worker *me, void *state)
 
 static int trial_report(tr_worker *me, void *state, tr_report *report)
 {
-    (void)state;
     report->sum[0] = ((const double *)((tr_view *)me->kept)->value)[KEYS - 1];
     report->sum[1] = 1;
     report->sum[2] = me->tr->me.group;
@@ -514,7 +494,6 @@ static int trial_report(tr_worker *me, void *state, tr_report *report)
 
 static int trial_look(tr_worker *me, void *state)
 {
-    (void)state;
     return tr_view_pull(me->kept);
 }
 
@@ -536,8 +515,8 @@ static int trial_next(void *state, const tr_ran *ran, tr_next *next)
     mpi_check(ran->stage == (before ? before->stage : -1), "turn %d: stage %d has run", (int)t->turn,
               ran->stage);
     if (before)
-        mpi_check(ran->clocks == before->clocks, "turn %d: it has run for %lld clocks, not %lld",
-                  (int)t->turn, (long long)ran->clocks, (long long)before->clocks);
+        mpi_check(ran->clocks == before->clocks, "turn %d: it has run for %ld clocks, not %ld", (int)t->turn,
+                  ran->clocks, before->clocks);
     if (ran->stage == READ)
         mpi_check(ran->evaluation.objective == t->added, "turn %d: verdict %g", (int)t->turn,
                   ran->evaluation.objective);
@@ -555,11 +534,9 @@ static int trial_keep(tr_worker *me, void *state, tr_snapshot *snapshot)
     TR_TRY(tr_snapshot_common(snapshot, "turn", TR_I64, 1, &t->turn));
     TR_TRY(tr_snapshot_common(snapshot, "added", TR_F64, 1, &t->added));
     if (tr_snapshot_restores(snapshot)) turn = t->turn - 1;
-    if (tr_snapshot_restores(snapshot) || mpi_test.rank == 0)
-        mpi_check(me->command.word[0] == turn, "turn %d is next, not %d", (int)me->command.word[0],
-                  (int)turn);
+    if (tr_snapshot_restores(snapshot) || mpi_test.rank == 0) mpi_equal(me->command.word[0], turn);
     mpi_check(me->whole == t->plan[me->command.word[0]].clocks && me->before < me->whole,
-              "clocks %lld of %lld are over", (long long)me->before, (long long)me->whole);
+              "clocks %ld of %ld are over", me->before, me->whole);
     return TR_OK;
 }
 
@@ -583,14 +560,11 @@ static const struct trial undisturbed = {
 /* A run from its beginning (fresh), or from where the last one was stopped. */
 static int run_trial(struct trial *t, const char *settings, const tr_next *plan, uint64_t every, bool fresh)
 {
-    char all[MPI_NOTE];
-    snprintf(all, sizeof all, "%s output=%s", settings, mpi_folder());
-    t->tr = mpi_context(all);
+    t->tr = mpi_context(mpi_text("%s output=%s", settings, mpi_folder()));
     t->plan = plan;
     t->turn = t->runs_here = 0;
     t->added = 0;
     t->tr->job->checkpoint.every = (struct tr_job_pace){.clocks = every};
-    for (tr_key k = 0; k < KEYS; k++) t->key[k] = k;
     mpi_ok(tr_checkpoints_open(t->tr, fresh));
     mpi_ok(tr_table_create(t->tr, "w", TR_F64, 1, KEYS, &t->table));
     tr_observe(t->tr, trial_row, t);
@@ -621,14 +595,14 @@ static int run_trial(struct trial *t, const char *settings, const tr_next *plan,
 
 static void end_trial(struct trial *t, int status)
 {
-    mpi_check(t->tr->status == status, "the context's status is %d, expected %d", t->tr->status, status);
+    mpi_equal(t->tr->status, status);
     (void)tr_checkpoints_close(t->tr, status == TR_OK, status);
     (void)tr_close(t->tr);
 }
 
 static void check_stopped(struct trial *t, int status)
 {
-    mpi_check(status == TR_ERR_STOPPED, "status %d, expected %d", status, TR_ERR_STOPPED);
+    mpi_equal(status, TR_ERR_STOPPED);
     end_trial(t, TR_ERR_STOPPED);
 }
 
@@ -636,10 +610,10 @@ static void check_sums(const struct trial *t, const struct trial *whole)
 {
     for (int i = 0; mpi_test.rank == 0 && i < 2; i++) {
         const struct tr_stage_sum *a = &t->sum[i], *b = &whole->sum[i];
-        mpi_check(
-            a->runs == b->runs && a->clocks == b->clocks && a->fewest == b->fewest && a->most == b->most,
-            "stage %d: %d runs of %d to %d for %lld clocks, expected %d of %d to %d for %lld", i, a->runs,
-            a->fewest, a->most, (long long)a->clocks, b->runs, b->fewest, b->most, (long long)b->clocks);
+        mpi_check(a->runs == b->runs && a->clocks == b->clocks && a->fewest == b->fewest &&
+                      a->most == b->most,
+                  "stage %d: %d runs of %d to %d for %ld clocks, expected %d of %d to %d for %ld", i, a->runs,
+                  a->fewest, a->most, a->clocks, b->runs, b->fewest, b->most, b->clocks);
     }
 }
 
@@ -672,9 +646,8 @@ MPI_CASE(a_task_goes_on_where_it_was_stopped)
                 mpi_check(t.group[k] == whole.group[k],
                           "stopped in turn %d: group %d has turn %d, expected %d", turn, t.group[k], k,
                           whole.group[k]);
-            mpi_check(t.rows == whole.rows, "%d evaluations, expected %d", (int)t.rows, (int)whole.rows);
-            for (int64_t k = 0; k < t.rows; k++)
-                mpi_check(t.row[k] == k + 1, "evaluation %d has number %d", (int)k + 1, (int)t.row[k]);
+            mpi_equal(t.rows, whole.rows);
+            for (int64_t k = 0; k < t.rows; k++) mpi_equal(t.row[k], k + 1);
             end_trial(&t, TR_OK);
         }
     }
@@ -712,7 +685,7 @@ MPI_CASE(a_long_run_is_stopped_before_its_end)
         int64_t all = tr_is(t.tr, TR_SLAVE) ? LONG_CLOCKS : 0;
         mpi_check(ran + t.runs_here == all && t.ordinals == all * (all + 1) / 2,
                   "%d clocks, then %d; their sum is %d", (int)ran, (int)t.runs_here, (int)t.ordinals);
-        if (mpi_test.rank == 0) mpi_check(t.sum[ADD].runs == 1, "%d runs", t.sum[ADD].runs);
+        if (mpi_test.rank == 0) mpi_equal(t.sum[ADD].runs, 1);
         end_trial(&t, TR_OK);
     }
 }
@@ -734,7 +707,7 @@ MPI_CASE(a_search_goes_on)
     mpi_ok(run_trial(&t, layout, plan, 0, false));
     if (mpi_test.rank == 0) {
         mpi_check(t.first_workers > t.tr->layout.groups, "it resumes with %d workers", t.first_workers);
-        mpi_check(t.sum[ADD].clocks == 600, "%lld clocks", (long long)t.sum[ADD].clocks);
+        mpi_equal(t.sum[ADD].clocks, 600);
     }
     end_trial(&t, TR_OK);
 }
@@ -747,7 +720,7 @@ MPI_CASE(a_task_that_failed_goes_on_from_its_last_checkpoint)
         struct tr_checkpoint_counts counts;
         t.fail_turn = 4;
         int status = run_trial(&t, "ranks.layout=colocated", kept_plan, every, true);
-        mpi_check(status == TR_ERR_DATA, "status %d", status);
+        mpi_equal(status, TR_ERR_DATA);
         mpi_ok(tr_checkpoint_settle(t.tr));
         tr_checkpoint_count(t.tr, &counts);
         if (mpi_test.rank == 0) mpi_check(counts.written > 0 && counts.failed == 0, "no checkpoint");
@@ -774,12 +747,11 @@ MPI_CASE(moved_tables_are_where_they_were)
     check_stopped(&t, run_trial(&t, "ranks.layout=colocated", plan, 0, true));
     t.stop_turn = 2;
     int status = run_trial(&t, "ranks.layout=colocated", plan, 0, false);
-    mpi_check(t.table->partition.servers == 1, "%u servers", t.table->partition.servers);
+    mpi_equal(t.table->partition.servers, 1);
     check_stopped(&t, status);
     t.stop_turn = -1;
     mpi_ok(run_trial(&t, "ranks.layout=colocated", plan, 0, false));
-    mpi_check((int)t.table->partition.servers == all, "%u servers, expected %d", t.table->partition.servers,
-              all);
+    mpi_equal((int)t.table->partition.servers, all);
     end_trial(&t, TR_OK);
 }
 
@@ -798,12 +770,3 @@ MPI_CASE(a_task_that_keeps_nothing_is_not_stopped)
     mpi_ok(tr_checkpoints_close(p.tr, true, TR_OK));
     close_play(&p);
 }
-
-MPI_MAIN(&a_stage_sees_all_that_stages_before_have_added, &what_was_opened_is_kept,
-         &stages_that_cannot_be_kept_are_made_ready_again, &the_number_of_workers_is_found,
-         &a_stage_that_fails_ends_the_task_everywhere, &a_model_goes_from_node_to_node_past_the_servers,
-         &tables_move_to_other_servers_between_stages, &on_a_ring_only_what_must_moves,
-         &stages_by_themselves_go_on_after_a_task, &a_task_goes_on_where_it_was_stopped,
-         &a_task_goes_on_with_another_layout, &a_long_run_is_stopped_before_its_end, &a_search_goes_on,
-         &a_task_that_failed_goes_on_from_its_last_checkpoint, &moved_tables_are_where_they_were,
-         &a_task_that_keeps_nothing_is_not_stopped)
