@@ -55,6 +55,9 @@ __attribute__((format(printf, 3, 4))) static inline void mpi_note(const char *fi
     snprintf(mpi_test.note, sizeof mpi_test.note, "%.60s:%d: %s [%.180s]", file, line, text, mpi_test.place);
 }
 
+/* The number of elements of an array. */
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
 #define mpi_check(condition, ...)                                                                            \
     do {                                                                                                     \
         if (!(condition)) mpi_note(__FILE__, __LINE__, __VA_ARGS__);                                         \
@@ -197,6 +200,14 @@ static inline void mpi_add(const char *name, void (*run)(void))
     }                                                                                                        \
     static void name##_run(void)
 
+/* A case that is one call. */
+#define MPI_CALLS(name, call)                                                                                \
+    MPI_CASE(name)                                                                                           \
+    {                                                                                                        \
+        call;                                                                                                \
+    }                                                                                                        \
+    static void name##_run(void)
+
 /* True if some rank failed; rank 0 has printed why. */
 static inline bool mpi_case_failed(void)
 {
@@ -270,7 +281,7 @@ static inline const char *mpi_layout(int i)
                {4, "ranks.layout=dedicated ranks.servers=2 ranks.node_size=2"},
                {4, "ranks.layout=colocated ranks.group_size=2 ranks.node_size=2"},
                {4, "ranks.layout=colocated ranks.group_size=2 ranks.node_size=1"}};
-    int n = (int)(sizeof all / sizeof *all);
+    int n = (int)COUNT(all);
     for (int k = 0; k < n; k++)
         if (mpi_test.size >= all[k].ranks && i-- == 0) return all[k].settings;
     return NULL;

@@ -189,8 +189,7 @@ static void try(const char *settings, const struct tr_als_limits *limits, enum k
 
 MPI_CASE(every_layout_solves_the_same_equations)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++) try(layout, NULL, STARS, 1e-3);
+    for (int i = 0; mpi_layout(i); i++) try(mpi_layout(i), NULL, STARS, 1e-3);
 }
 
 MPI_CASE(every_kind_of_equations)
@@ -225,7 +224,7 @@ MPI_CASE(movielens)
         "data.folders=%s data.train=ml-100k/u1.base.gz data.test=ml-100k/u1.test.gz model.type=mf "
         "solve.method=als model.rank=16 model.bias=yes model.l2=0.12 solve.epochs=8 report.progress=no",
         folder ? folder : "");
-    if (!folder) return;
+    if (!folder || !*folder) return;
     tr_context *tr = mpi_context(settings);
     mpi_ok(TR_NEW(&m, 1));
     mpi_ok(tr_mf_class.open(tr, tr_context_job(tr)->options, m));

@@ -98,12 +98,11 @@ static const struct {
 /* Each layout with some ways, all ways with some layouts. Each checkpoint waits for the disk. */
 MPI_CASE(what_was_stopped_goes_on)
 {
-    const char *layout;
-    size_t n = sizeof ways / sizeof *ways, step = mpi_test.size > 2 ? 3 : 1;
-    for (int i = 0; (layout = mpi_layout(i)); i++)
+    size_t n = COUNT(ways), step = mpi_test.size > 2 ? 3 : 1;
+    for (int i = 0; mpi_layout(i); i++)
         for (size_t w = (size_t)i % 3; w < n; w += step) {
             struct play p;
-            const char *settings = mpi_text("%s %s", layout, ways[w].settings);
+            const char *settings = mpi_text("%s %s", mpi_layout(i), ways[w].settings);
             int64_t stop = 2 + (i * 5 + (int)w * 3) % (CLOCKS - 12), done = 0;
             int status = run(&p, CLOCKS, settings, ways[w].every, true, stop);
             mpi_equal(status, TR_ERR_STOPPED);
@@ -165,13 +164,12 @@ static int64_t check_begun(const struct play *p, int64_t stood)
 /* BSP: any layout resumes from the checkpoint of any other. */
 MPI_CASE(another_layout_goes_on)
 {
-    const char *layout;
     struct play p;
     int status = TR_OK;
     int64_t stood = 0;
-    for (int i = 0; (layout = mpi_layout(i)); i++) {
+    for (int i = 0; mpi_layout(i); i++) {
         initial = i == 0 ? TR_INITIAL_ZERO : TR_INITIAL_CONSTANT; /* which a checkpoint restores over */
-        status = run(&p, MANY_CLOCKS, layout, 0, i == 0, 1 + i);
+        status = run(&p, MANY_CLOCKS, mpi_layout(i), 0, i == 0, 1 + i);
         mpi_check(status == TR_ERR_STOPPED, "part %d: status %d: %s", i, status, tr_error_text());
         stood = check_begun(&p, stood);
         end(&p, status);
@@ -188,7 +186,7 @@ MPI_CASE(another_layout_goes_on)
 MPI_CASE(what_cannot_be_written_stops_nothing)
 {
     static const char *const modes[] = {"sync.mode=bsp", "sync.mode=ssp"};
-    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+    for (size_t i = 0; i < COUNT(modes); i++) {
         struct play p;
         struct tr_checkpoint_counts counts;
         int status = run(&p, CLOCKS, mpi_text("%s checkpoint.to=/proc/nowhere/kept", modes[i]), 5, false, -1);

@@ -127,11 +127,10 @@ static void check_bsp(const struct history *h)
 
 static void bsp(int way, const char *push, bool quiet)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++) {
+    for (int i = 0; mpi_layout(i); i++) {
         if (!mpi_chosen(i, way, 2)) continue;
         struct history h;
-        begin(&h, layout, "%s table.route=%s", push, i % 2 ? "request" : "auto");
+        begin(&h, mpi_layout(i), "%s table.route=%s", push, i % 2 ? "request" : "auto");
         if (quiet) mpi_ok(tr_table_create(h.tr, "quiet", TR_I64, 1, 16, &h.quiet));
         for (int turn = 0; turn < 2;
              turn++) { /* a second stage starts at clock 0 with the values of the first */
@@ -153,21 +152,25 @@ static void bsp(int way, const char *push, bool quiet)
     }
 }
 
-MPI_CASE(bsp_is_exact_with_direct_merge)
+MPI_CALLS(bsp_is_exact_with_direct_merge, bsp(0, "table.push=merge table.merge=direct", false));
+MPI_CALLS(bsp_is_exact_with_merge_in_rounds, bsp(1, "table.push=merge table.merge=rounds", true));
+MPI_CALLS(bsp_is_exact_with_messages, bsp(2, "table.push=message", true));
+MPI_CALLS(bsp_is_exact_with_accumulate, bsp(3, "table.push=accumulate", false));
+
+/* Runs the stage in layouts, in each way. */
+static void run_ways(const char *const ways[3], tr_stage like, void (*check)(const struct history *))
 {
-    bsp(0, "table.push=merge table.merge=direct", false);
-}
-MPI_CASE(bsp_is_exact_with_merge_in_rounds)
-{
-    bsp(1, "table.push=merge table.merge=rounds", true);
-}
-MPI_CASE(bsp_is_exact_with_messages)
-{
-    bsp(2, "table.push=message", true);
-}
-MPI_CASE(bsp_is_exact_with_accumulate)
-{
-    bsp(3, "table.push=accumulate", false);
+    for (int way = 0; way < 3; way++)
+        for (int i = 0; mpi_layout(i); i++) {
+            if (!mpi_chosen(i, way, 2)) continue;
+            struct history h;
+            begin(&h, mpi_layout(i), "%s", ways[way]);
+            like.state = &h;
+            like.clocks = h.clocks;
+            mpi_ok(tr_run(h.tr, &like));
+            if (check) check(&h);
+            end(&h);
+        }
 }
 
 /* A worker that only pushes runs ahead of those who read: its updates must not count for an earlier clock. */
@@ -184,20 +187,11 @@ static int push_only(tr_worker *me, void *state)
 
 MPI_CASE(who_only_pushes_does_not_confuse_clocks)
 {
-    static const char *const ways[] = {"table.push=message", "table.push=merge", "table.push=accumulate"};
-    for (size_t way = 0; way < 3; way++) {
-        const char *layout;
-        for (int i = 0; (layout = mpi_layout(i)); i++) {
-            if (!mpi_chosen(i, (int)way, 2)) continue;
-            struct history h;
-            begin(&h, layout, "%s", ways[way]);
-            tr_stage stage = stage_of(&h);
-            stage.compute = push_only;
-            mpi_ok(tr_run(h.tr, &stage));
-            check_bsp(&h);
-            end(&h);
-        }
-    }
+    tr_stage stage = {.name = "clocks", .prepare = prepare, .compute = push_only};
+    stage.evaluate = evaluate;
+    stage.summarize = mpi_summarize;
+    run_ways((const char *const[]){"table.push=message", "table.push=merge", "table.push=accumulate"}, stage,
+             check_bsp);
 }
 
 /* A slow worker that only reads, and sends no values with a merge, must be waited for too. */
@@ -223,32 +217,19 @@ static int read_only(tr_worker *me, void *state)
 
 MPI_CASE(a_slow_reader_is_waited_for)
 {
-    static const char *const ways[] = {"table.merge=direct", "table.merge=rounds", "table.push=accumulate"};
-    for (size_t way = 0; way < 3; way++) {
-        const char *layout;
-        for (int i = 0; (layout = mpi_layout(i)); i++) {
-            if (!mpi_chosen(i, (int)way, 2)) continue;
-            struct history h;
-            begin(&h, layout, "%s", ways[way]);
-            tr_stage stage = stage_of(&h);
-            stage.prepare = prepare_reader;
-            stage.compute = read_only;
-            stage.evaluate = NULL;
-            mpi_ok(tr_run(h.tr, &stage));
-            end(&h);
-        }
-    }
+    tr_stage stage = {.name = "clocks", .prepare = prepare_reader, .compute = read_only};
+    run_ways((const char *const[]){"table.merge=direct", "table.merge=rounds", "table.push=accumulate"},
+             stage, NULL);
 }
 
 /* With staleness s, a value read at clock c contains all updates of clocks < c - s, and no worker is further ahead.
  */
 static void ssp(int way, const char *push, int64_t staleness, bool prefetch)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++) {
+    for (int i = 0; mpi_layout(i); i++) {
         if (!mpi_chosen(i, way, 2)) continue;
         struct history h;
-        begin(&h, layout, "%s sync.mode=ssp sync.staleness=%d table.route=%s", push, (int)staleness,
+        begin(&h, mpi_layout(i), "%s sync.mode=ssp sync.staleness=%d table.route=%s", push, (int)staleness,
               i % 2 ? "request" : "auto");
         h.clocks = 8;
         h.nap = 0.02;
@@ -273,18 +254,9 @@ static void ssp(int way, const char *push, int64_t staleness, bool prefetch)
     }
 }
 
-MPI_CASE(ssp_keeps_its_bound)
-{
-    ssp(0, "table.push=auto", 2, false);
-}
-MPI_CASE(ssp_keeps_its_bound_with_messages)
-{
-    ssp(1, "table.push=message", 1, true);
-}
-MPI_CASE(ssp_keeps_its_bound_with_accumulate)
-{
-    ssp(2, "table.push=accumulate", 2, true);
-}
+MPI_CALLS(ssp_keeps_its_bound, ssp(0, "table.push=auto", 2, false));
+MPI_CALLS(ssp_keeps_its_bound_with_messages, ssp(1, "table.push=message", 1, true));
+MPI_CALLS(ssp_keeps_its_bound_with_accumulate, ssp(2, "table.push=accumulate", 2, true));
 
 /* Without bound, the fast workers end all their clocks before the slow one has ended its second. */
 static int compute_until_alone(tr_worker *me, void *state)
@@ -313,10 +285,9 @@ static int compute_until_alone(tr_worker *me, void *state)
 MPI_CASE(asp_waits_for_nobody)
 {
     static const char *const ways[] = {"table.push=auto", "table.push=message", "table.push=accumulate"};
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++) {
+    for (int i = 0; mpi_layout(i); i++) {
         struct history h;
-        begin(&h, layout, "%s sync.mode=asp table.route=%s", ways[i % 3], i % 2 ? "request" : "auto");
+        begin(&h, mpi_layout(i), "%s sync.mode=asp table.route=%s", ways[i % 3], i % 2 ? "request" : "auto");
         h.prefetch = i % 2;
         tr_stage stage = stage_of(&h);
         stage.compute = compute_until_alone;
@@ -438,11 +409,10 @@ static int count_workers(tr_worker *me, void *state, tr_report *report)
 MPI_CASE(an_early_stop_leaves_nobody_waiting)
 {
     for (size_t mode = 0; mode < 3; mode++) {
-        const char *layout;
-        for (int i = 0; (layout = mpi_layout(i)); i++) {
+        for (int i = 0; mpi_layout(i); i++) {
             if (!mpi_chosen(i, (int)mode, 2)) continue;
             struct history h;
-            begin(&h, layout, "sync.mode=%s", mpi_modes[mode]);
+            begin(&h, mpi_layout(i), "sync.mode=%s", mpi_modes[mode]);
             h.clocks = 40;
             h.nap = 0.002;
             h.prefetch = true;
@@ -475,10 +445,9 @@ static int evaluate_and_read_ahead(tr_worker *me, void *state, tr_report *report
 
 MPI_CASE(an_evaluation_of_the_end_leaves_nothing_on_its_way)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++) {
+    for (int i = 0; mpi_layout(i); i++) {
         struct history h;
-        begin(&h, layout, "sync.mode=%s table.route=request", mpi_modes[i % 3]);
+        begin(&h, mpi_layout(i), "sync.mode=%s table.route=request", mpi_modes[i % 3]);
         h.prefetch = true;
         tr_stage stage = stage_of(&h);
         stage.evaluate = evaluate_and_read_ahead;
@@ -552,12 +521,11 @@ MPI_CASE(bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
     static const char *const ways[] = {"table.push=merge table.merge=direct",
                                        "table.push=merge table.merge=rounds", "table.push=message"};
     for (size_t way = 0; way < 3; way++) {
-        const char *layout;
-        for (int i = 0; (layout = mpi_layout(i)); i++) {
+        for (int i = 0; mpi_layout(i); i++) {
             if (!mpi_chosen(i, (int)way, 2)) continue;
             struct walk first, next;
             for (int again = 0; again < 3; again++) {
-                take_walk(mpi_text("%s %s %s", layout, ways[way],
+                take_walk(mpi_text("%s %s %s", mpi_layout(i), ways[way],
                                    again == 2 ? "sync.mode=ssp sync.staleness=0" : ""),
                           again ? &next : &first);
                 if (again) mpi_check(!memcmp(first.end, next.end, sizeof first.end), "run %d differs", again);

@@ -176,7 +176,7 @@ MPI_CASE(labels_and_index_base_are_found)
                {0, true, 1, 2, {0, 1}},
                {0, false, 3, 3, {0, 1, 2}},
                {1, false, 1, 2, {0, 1}}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (size_t i = 0; i < COUNT(all); i++) {
         struct text_file f = write_rows(all[i].base, all[i].binary, all[i].kinds, 0);
         tr_context *tr = mpi_context(mpi_text("data.train=%s", f.path));
         tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
@@ -262,11 +262,11 @@ static void shares_of_label_1(const char *settings, const char *order, double *l
 MPI_CASE(sorted_files_are_dealt)
 {
     static const char *const partition[] = {"horizontal", "vertical"};
-    const char *layout;
     double least = 0, most = 0;
-    for (int i = 0; (layout = mpi_layout(i)); i++)
+    for (int i = 0; mpi_layout(i); i++)
         for (int k = 0; k < 2; k++) {
-            shares_of_label_1(mpi_text("%s data.partition=%s", layout, partition[k]), "dealt", &least, &most);
+            shares_of_label_1(mpi_text("%s data.partition=%s", mpi_layout(i), partition[k]), "dealt", &least,
+                              &most);
             mpi_check(least > 0.45 && most < 0.55, "%g to %g of the rows have label 1", least, most);
         }
     if (mpi_test.size < 2) return;
@@ -444,17 +444,17 @@ static void read_ratings(const char *settings, bool text, double right)
 
 MPI_CASE(ratings_are_numbered_and_dealt)
 {
-    const char *layout;
     static const char *const ways[] = {"data.order=dealt", "data.order=file data.partition=replicated",
                                        "table.prune=no"};
     for (int text = 0; text < 2; text++)
         for (int packed = 0; packed < 2; packed++) {
             struct ratings *r = print_ratings(text);
             const char *path = write_text(packed ? "ratings.gz" : "ratings", r->text, r->n);
-            for (int i = 0; (layout = mpi_layout(i)); i++) {
+            for (int i = 0; mpi_layout(i); i++) {
                 if (!mpi_chosen(i, text + 2 * packed, 2)) continue;
-                read_ratings(mpi_text("%s %s data.train=%s", layout, ways[(i + text + packed) % 3], path),
-                             text, 0);
+                read_ratings(
+                    mpi_text("%s %s data.train=%s", mpi_layout(i), ways[(i + text + packed) % 3], path), text,
+                    0);
             }
             read_ratings(mpi_text("data.duplicates=mean data.train=%s", path), text, 5000);
             free(r);
@@ -656,11 +656,11 @@ static void check_table(const tr_data *data, uint32_t *seen)
 
 MPI_CASE(dense_rows_are_read_once)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++) {
+    for (int i = 0; mpi_layout(i); i++) {
         bool replicated = i % 3 == 0;
-        const char *all = mpi_text("%s model.type=kmeans data.label=first data.train=%s data.partition=%s",
-                                   layout, write_table(i % 2), replicated ? "replicated" : "horizontal");
+        const char *all =
+            mpi_text("%s model.type=kmeans data.label=first data.train=%s data.partition=%s", mpi_layout(i),
+                     write_table(i % 2), replicated ? "replicated" : "horizontal");
         tr_context *tr = mpi_context(all);
         tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
         if (!data) return;
@@ -754,10 +754,10 @@ MPI_CASE(rows_come_in_shuffled_mini_batches)
 
 MPI_CASE(sparse_rows_are_replicated)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++) {
+    for (int i = 0; mpi_layout(i); i++) {
         struct text_file f = write_rows(1, false, 2, 0);
-        tr_context *tr = mpi_context(mpi_text("%s data.partition=replicated data.train=%s", layout, f.path));
+        tr_context *tr =
+            mpi_context(mpi_text("%s data.partition=replicated data.train=%s", mpi_layout(i), f.path));
         tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
         if (!data) return;
         static uint32_t seen[ROWS * COLUMNS];
@@ -868,7 +868,7 @@ static uint64_t find_arrays(const tr_data *data, const struct mapping *m, bool *
                  {data->keys, data->n_keys * sizeof *data->keys}};
     uint64_t sum = 0;
     *all_in = true;
-    for (size_t i = 0; i < sizeof array / sizeof *array; i++) {
+    for (size_t i = 0; i < COUNT(array); i++) {
         if (!array[i].memory || array[i].bytes == 0) continue;
         struct mapping its = find_mapping(array[i].memory);
         *all_in &= its.inode == m->inode && its.device == m->device;
@@ -1008,14 +1008,13 @@ MPI_CASE(rows_of_a_group_lie_in_memory_once)
 /* Where one member has only ones as values, and not even all have rows. */
 MPI_CASE(members_bring_different_things)
 {
-    const char *layout;
     static const char *const texts[] = {"1 3:1 9:1\n-1 3:1 4:1\n1 9:1\n-1 2:1 3:2.5\n", "1 5:1\n",
                                         "1\n-1\n1 7:3\n"};
-    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+    for (size_t k = 0; k < COUNT(texts); k++) {
         const char *path = write_text("few", texts[k], strlen(texts[k]));
-        for (int i = 1; i < 4 && (layout = group_layout(i)); i++) {
+        for (int i = 1; i < 4 && group_layout(i); i++) {
             uint64_t *wanted, n;
-            const char *all = mpi_text("%s data.order=file data.train=%s", layout, path);
+            const char *all = mpi_text("%s data.order=file data.train=%s", group_layout(i), path);
             read_by_members(all, &wanted, &n);
             tr_context *tr = mpi_context(mpi_text("%s data.partition=replicated", all));
             tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
@@ -1089,7 +1088,7 @@ static void use_twice(tr_context *tr, const char *path)
     mpi_check(more && tr->stores->loaded == 4 && more->total_rows == again->total_rows + 1,
               "a file that has grown is the same");
     tr_data **all[] = {&more, &again, &b, &c, &test[0], &test[1]};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tr_data_close(all[i]);
+    for (size_t i = 0; i < COUNT(all); i++) tr_data_close(all[i]);
     mpi_check(tr->stores == NULL, "a store is left");
     if (m.inode) check_gone(&m);
     free(wanted);
@@ -1097,11 +1096,11 @@ static void use_twice(tr_context *tr, const char *path)
 
 MPI_CASE(the_same_data_are_loaded_once)
 {
-    const char *layout;
-    for (int i = 0; (layout = group_layout(i)); i++) {
+    for (int i = 0; group_layout(i); i++) {
         struct text_file f = write_sorted();
-        tr_context *tr = mpi_context(mpi_text("%s data.partition=%s data.train=%s data.test=%s", layout,
-                                              i % 3 == 1 ? "horizontal" : "replicated", f.path, f.path));
+        tr_context *tr =
+            mpi_context(mpi_text("%s data.partition=%s data.train=%s data.test=%s", group_layout(i),
+                                 i % 3 == 1 ? "horizontal" : "replicated", f.path, f.path));
         use_twice(tr, f.path);
         mpi_ok(tr_close(tr));
     }
@@ -1307,7 +1306,7 @@ MPI_CASE(the_next_start_finds_data)
                                        "model.type=mf",
                                        "model.type=mf data.partition=replicated",
                                        "model.type=lda"};
-    enum { WAYS = sizeof ways / sizeof *ways };
+    enum { WAYS = COUNT(ways) };
     struct text_file rows = write_rows(0, false, 3, 0);
     struct ratings *r = print_ratings(true);
     const char *layout, *table = write_table(false), *ratings = write_text("ratings", r->text, r->n),

@@ -448,7 +448,7 @@ static const struct plan shapes[] = {{.dtype = TR_F32, .rows = 1, .columns = 150
                                      {.dtype = TR_F64, .rows = 5, .columns = 6000}, /* in pieces */
                                      {.dtype = TR_F32, .rows = 1, .columns = 3, .sparse = true},
                                      {.dtype = TR_I32, .rows = 1, .columns = 700}};
-enum { SHAPES = sizeof shapes / sizeof *shapes };
+enum { SHAPES = COUNT(shapes) };
 
 static void all_layouts(int turn, const char *mode, bool merged)
 {
@@ -459,11 +459,10 @@ static void all_layouts(int turn, const char *mode, bool merged)
                                        "table.precision=f16 table.partition=range-hash table.block=16",
                                        "table.encoding=bitmap table.precision=f16 table.route=request",
                                        "table.encoding=sparse table.servers=1 table.filter=none"};
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++)
+    for (int i = 0; mpi_layout(i); i++)
         for (int way = i % 2; way < 7; way += 2) {
             if (!mpi_chosen(i, way / 2 + turn, 2)) continue;
-            const char *settings = mpi_text("%s sync.mode=%s %s", layout, mode, ways[way]);
+            const char *settings = mpi_text("%s sync.mode=%s %s", mpi_layout(i), mode, ways[way]);
             struct plan plan = shapes[(i + way + 2 * merged) % SHAPES];
             plan.seed = (uint64_t)(i + 3 * way);
             plan.merged = merged;
@@ -472,18 +471,9 @@ static void all_layouts(int turn, const char *mode, bool merged)
         }
 }
 
-MPI_CASE(updates_come_whole_and_in_order_under_bsp)
-{
-    all_layouts(0, "bsp", false);
-}
-MPI_CASE(updates_come_once_under_ssp)
-{
-    all_layouts(1, "ssp sync.staleness=2", false);
-}
-MPI_CASE(updates_come_once_under_asp)
-{
-    all_layouts(2, "asp", false);
-}
+MPI_CALLS(updates_come_whole_and_in_order_under_bsp, all_layouts(0, "bsp", false));
+MPI_CALLS(updates_come_once_under_ssp, all_layouts(1, "ssp sync.staleness=2", false));
+MPI_CALLS(updates_come_once_under_asp, all_layouts(2, "asp", false));
 MPI_CASE(merged_functions_get_one_sum_a_clock)
 {
     all_layouts(3, "bsp", true);
@@ -549,12 +539,11 @@ MPI_CASE(arithmetic_is_done_where_values_lie)
     } functions[] = {{"add", NULL, expect_sum, false, false},   {"assign", NULL, expect_last, false, true},
                      {"max", NULL, expect_max, false, false},   {"scale", &half, expect_half, true, false},
                      {"scale", NULL, expect_mean, true, false}, {NULL, NULL, expect_sum, false, false}};
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++)
+    for (int i = 0; mpi_layout(i); i++)
         for (int f = 0; f < 6; f++) {
             if (!mpi_chosen(i, f, 2)) continue;
-            const char *settings = mpi_text("%s sync.mode=%s table.route=%s", layout, mpi_modes[(i + f) % 3],
-                                            (i + f) % 2 ? "request" : "auto");
+            const char *settings = mpi_text("%s sync.mode=%s table.route=%s", mpi_layout(i),
+                                            mpi_modes[(i + f) % 3], (i + f) % 2 ? "request" : "auto");
             struct plan plan = shapes[(i + f) % SHAPES];
             plan.seed = (uint64_t)(i + f);
             if (functions[f].reals) plan.dtype = TR_F64;
@@ -691,11 +680,10 @@ static int ask_rows(struct trial *t, int64_t clocks)
 
 MPI_CASE(servers_answer_where_values_lie)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++)
+    for (int i = 0; mpi_layout(i); i++)
         for (int rows = 0; rows < 3; rows++) {
             if (!mpi_chosen(i, rows, 2)) continue;
-            const char *settings = mpi_text("%s sync.mode=%s table.partition=%s", layout,
+            const char *settings = mpi_text("%s sync.mode=%s table.partition=%s", mpi_layout(i),
                                             i % 3 == 2 ? "ssp" : "bsp", i % 2 ? "hash" : "range");
             struct plan plan = {.dtype = TR_F64, .rows = 1, .columns = 1500, .seed = (uint64_t)i};
             if (rows) plan.rows = 6, plan.columns = rows == 1 ? 10 : 6000;
@@ -737,9 +725,8 @@ MPI_CASE(unknown_names_are_refused_everywhere)
 
 MPI_CASE(a_function_that_fails_ends_the_job)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++) {
-        const char *settings = mpi_text("%s sync.mode=%s", layout, mpi_modes[i % 3]);
+    for (int i = 0; mpi_layout(i); i++) {
+        const char *settings = mpi_text("%s sync.mode=%s", mpi_layout(i), mpi_modes[i % 3]);
         struct plan plan = shapes[0];
         plan.merged = i % 2;
         struct trial t;
@@ -960,28 +947,18 @@ static void walk_everywhere(int turn, const tr_function *function, bool equal)
     static const char *const modes[] = {"bsp", "ssp sync.staleness=0", "ssp sync.staleness=1",
                                         "ssp sync.staleness=3", "asp"};
     static const int64_t staleness[] = {0, 0, 1, 3, -1};
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++)
+    for (int i = 0; mpi_layout(i); i++)
         for (int mode = 0; mode < 5; mode++) {
             if (!mpi_chosen(i, mode + turn, 3)) continue;
-            walk(mpi_text("%s table.route=%s sync.mode=%s", layout, (i + mode) % 2 ? "request" : "auto",
-                          modes[mode]),
+            walk(mpi_text("%s table.route=%s sync.mode=%s", mpi_layout(i),
+                          (i + mode) % 2 ? "request" : "auto", modes[mode]),
                  function, equal, staleness[mode]);
         }
 }
 
-MPI_CASE(versions_add_up_their_means)
-{
-    walk_everywhere(0, builtin("dyn"), false);
-}
-MPI_CASE(stable_versions_add_up_their_means)
-{
-    walk_everywhere(1, builtin("dyn-stable"), false);
-}
-MPI_CASE(a_stable_pull_is_of_one_version)
-{
-    walk_everywhere(2, builtin("dyn-stable"), true);
-}
+MPI_CALLS(versions_add_up_their_means, walk_everywhere(0, builtin("dyn"), false));
+MPI_CALLS(stable_versions_add_up_their_means, walk_everywhere(1, builtin("dyn-stable"), false));
+MPI_CALLS(a_stable_pull_is_of_one_version, walk_everywhere(2, builtin("dyn-stable"), true));
 
 /* ---- copies that are kept while they may be ---- */
 
@@ -1034,13 +1011,12 @@ static int end_saving(tr_worker *me, void *state, tr_report *report)
 
 MPI_CASE(copies_are_kept_while_they_may_be)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++)
+    for (int i = 0; mpi_layout(i); i++)
         for (int way = 0; way < 4; way++) {
             if (!mpi_chosen(i, way, 2)) continue;
             int staleness = 1 + way;
             const char *settings =
-                mpi_text("%s sync.mode=ssp sync.staleness=%d sync.pull=stale table.route=%s", layout,
+                mpi_text("%s sync.mode=ssp sync.staleness=%d sync.pull=stale table.route=%s", mpi_layout(i),
                          staleness, (i + way) % 2 ? "request" : "auto");
             struct saver s = {.tr = mpi_context(settings), .staleness = staleness};
             s.slow = tr_layout_workers(&s.tr->layout) - 1;

@@ -97,10 +97,9 @@ MPI_CASE(rounds_reach_all_members_and_sum_once)
 {
     static const char *const ways[] = {"table.push=merge", "table.push=message table.route=request",
                                        "table.push=accumulate"};
-    const char *layout;
-    for (int i = 0; (layout = group_layout(i)); i++)
+    for (int i = 0; group_layout(i); i++)
         for (size_t way = 0; way < 3; way++) {
-            const char *settings = mpi_text("%s %s", layout, ways[way]);
+            const char *settings = mpi_text("%s %s", group_layout(i), ways[way]);
             struct crew c;
             begin(&c, settings);
             mpi_ok(tr_run(c.tr, &(tr_stage){.name = "rounds",
@@ -130,10 +129,9 @@ static int own_keys(tr_worker *me, void *state)
 
 MPI_CASE(vertical_members_push_their_own_keys)
 {
-    const char *layout;
-    for (int i = 0; (layout = group_layout(i)); i++) {
+    for (int i = 0; group_layout(i); i++) {
         struct crew c;
-        begin(&c, layout);
+        begin(&c, group_layout(i));
         mpi_ok(tr_run(c.tr, &(tr_stage){.name = "vertical",
                                         .state = &c,
                                         .clocks = CLOCKS,
@@ -173,11 +171,10 @@ static int prepare_failing(tr_worker *me, void *state)
 MPI_CASE(a_failure_to_prepare_leaves_nobody_waiting)
 {
     if (mpi_test.rank == 0 && !freopen("/dev/null", "w", stderr)) return; /* the errors are wanted */
-    const char *layout;
-    for (int i = 0; (layout = group_layout(i)); i++)
+    for (int i = 0; group_layout(i); i++)
         for (int last = 0; last < 2; last++) {
             struct crew c;
-            begin(&c, layout);
+            begin(&c, group_layout(i));
             c.fail_worker = last ? tr_layout_workers(&c.tr->layout) - 1 : 0;
             int status = tr_run(c.tr, &(tr_stage){.name = "unprepared",
                                                   .state = &c,
@@ -193,10 +190,9 @@ MPI_CASE(a_failure_to_prepare_leaves_nobody_waiting)
 MPI_CASE(a_failure_ends_the_stage_on_all_ranks)
 {
     if (mpi_test.rank == 0 && !freopen("/dev/null", "w", stderr)) return; /* the errors are wanted */
-    const char *layout;
-    for (int i = 0; (layout = group_layout(i)); i++)
+    for (int i = 0; group_layout(i); i++)
         for (int kind = 0; kind < 12; kind++) {
-            const char *settings = mpi_text("%s sync.mode=%s", layout, mpi_modes[kind % 3]);
+            const char *settings = mpi_text("%s sync.mode=%s", group_layout(i), mpi_modes[kind % 3]);
             struct crew c;
             begin(&c, settings);
             c.fail_worker =
@@ -217,9 +213,8 @@ MPI_CASE(a_failure_ends_the_stage_on_all_ranks)
 /* Each member writes its number, and sees everybody's; where a group is of two nodes there is no such memory. */
 MPI_CASE(members_of_a_group_share_memory)
 {
-    const char *layout;
-    for (int i = 0; (layout = group_layout(i)); i++) {
-        tr_context *tr = mpi_context(layout);
+    for (int i = 0; group_layout(i); i++) {
+        tr_context *tr = mpi_context(group_layout(i));
         tr_set_memory *memory = NULL;
         int member = tr_set_rank(tr, TR_SET_GROUP), members = tr_set_size(tr, TR_SET_GROUP);
         if (member >= 0) {

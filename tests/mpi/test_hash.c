@@ -265,28 +265,18 @@ static void all_layouts(int way, const char *sync)
     static const enum tr_dtype dtypes[] = {TR_F32, TR_I64, TR_F64, TR_I32};
     static const size_t widths[] = {1, 3, 1, 1, 2};
     uint64_t turn = 0;
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++)
+    for (int i = 0; mpi_layout(i); i++)
         for (int more = 0; more < 3; more++, turn++) {
             if (!mpi_chosen(i, more + way, 3)) continue;
-            const char *settings =
-                mpi_text("%s %s table.storage=hash table.partition=%s", layout, sync, partitions[turn % 7]);
+            const char *settings = mpi_text("%s %s table.storage=hash table.partition=%s", mpi_layout(i),
+                                            sync, partitions[turn % 7]);
             run_trial(settings, dtypes[turn % 4], turn == 6 ? 2100 : widths[turn % 5], turn + 1);
         }
 }
 
-MPI_CASE(bsp_is_exact)
-{
-    all_layouts(0, "sync.mode=bsp");
-}
-MPI_CASE(ssp_adds_all)
-{
-    all_layouts(1, "sync.mode=ssp sync.staleness=1");
-}
-MPI_CASE(asp_adds_all)
-{
-    all_layouts(2, "sync.mode=asp table.push=message");
-}
+MPI_CALLS(bsp_is_exact, all_layouts(0, "sync.mode=bsp"));
+MPI_CALLS(ssp_adds_all, all_layouts(1, "sync.mode=ssp sync.staleness=1"));
+MPI_CALLS(asp_adds_all, all_layouts(2, "sync.mode=asp table.push=message"));
 MPI_CASE(encodings_do_not_matter)
 {
     static const char *const encodings[] = {"dense", "sparse", "bitmap"};
@@ -478,7 +468,7 @@ static const struct {
 } functions[] = {{"add", 0},       {"assign", 0},   {"max", 0},  {"scale", 0},
                  {"adagrad", 0},   {"adam", 0},     {"ftrl", 0}, {"dyn", 1e-10},
                  {"agree", 1e-10}, {"momentum", 0}, {"sgd", 0},  {"rmsprop", 0}};
-enum { FUNCTIONS = sizeof functions / sizeof *functions };
+enum { FUNCTIONS = COUNT(functions) };
 
 MPI_CASE(functions_do_the_same_as_on_dense_tables)
 {

@@ -303,7 +303,7 @@ MPI_CASE(empty_centres_get_the_farthest_rows)
 /* ---- starts ---- */
 
 static const char *const starts[] = {"first", "random", "kmeans++", "kmeans||"};
-enum { STARTS = sizeof starts / sizeof *starts };
+enum { STARTS = COUNT(starts) };
 
 static bool is_row(const struct problem *p, const float *x)
 {
@@ -397,7 +397,7 @@ MPI_CASE(other_ways_get_about_as_far)
     struct reference r;
     make_rows(&p, 2500, 4, 5, 4, 1, false, 6);
     refer(&p, 20, &r);
-    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++)
+    for (size_t way = 0; way < COUNT(ways); way++)
         for (int i = 0; mpi_layout(i) && i < 4; i++) {
             struct trial t;
             begin_trial(&t, &p, mpi_text("%s %s solve.epochs=20", mpi_layout(i), ways[way]));

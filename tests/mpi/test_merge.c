@@ -180,9 +180,8 @@ static void run_subscribed(const char *settings, int64_t every, int64_t first)
 
 MPI_CASE(subscribed_rows_come_unasked)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++)
-        for (int64_t every = 1; every <= 2; every++) run_subscribed(layout, every, every - 1);
+    for (int i = 0; mpi_layout(i); i++)
+        for (int64_t every = 1; every <= 2; every++) run_subscribed(mpi_layout(i), every, every - 1);
     run_subscribed("ranks.node_size=1 table.merge=rounds", 2, 0);
     run_subscribed("ranks.node_size=1 table.merge=direct", 1, 0);
 }

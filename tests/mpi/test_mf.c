@@ -176,7 +176,7 @@ MPI_CASE(settings_do_what_they_say)
                  {"model.l2_weighted=no model.l2=0.3", 0.16}, {"solve.optimizer=sgd solve.rate=0.05", 0.2},
                  {"sync.mode=ssp sync.staleness=2", 0.2},     {"sync.mode=asp", 0.2},
                  {"sync.weight=con solve.epochs=60", 0.3},    {"solve.decay=0.5", 0.2}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct outcome o = train(cases[i].settings);
         check_outcome(&o, cases[i].settings, cases[i].most);
         for (int side = 0; o.saved && i == 1 && side < 2; side++)

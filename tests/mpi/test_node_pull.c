@@ -147,7 +147,7 @@ static const char *layout_of_nodes(int i)
                {7, "ranks.layout=dedicated ranks.servers=2 ranks.node_size=3"},
                {4, "ranks.layout=colocated ranks.group_size=2 ranks.node_size=3"},
                {6, "ranks.layout=colocated ranks.group_size=2 ranks.groups=3 ranks.node_size=4"}};
-    int n = (int)(sizeof all / sizeof *all);
+    int n = (int)COUNT(all);
     for (int k = 0; k < n; k++)
         if (mpi_test.size >= all[k].ranks && i-- == 0) return all[k].settings;
     return NULL;
@@ -198,18 +198,9 @@ static void bsp(const char *route, const char *push)
     }
 }
 
-MPI_CASE(bsp_is_exact_by_request)
-{
-    bsp("request", "table.push=auto");
-}
-MPI_CASE(bsp_is_exact_by_get)
-{
-    bsp("get", "table.push=message");
-}
-MPI_CASE(bsp_is_exact_by_auto)
-{
-    bsp("auto", "table.push=merge table.merge=rounds");
-}
+MPI_CALLS(bsp_is_exact_by_request, bsp("request", "table.push=auto"));
+MPI_CALLS(bsp_is_exact_by_get, bsp("get", "table.push=message"));
+MPI_CALLS(bsp_is_exact_by_auto, bsp("auto", "table.push=merge table.merge=rounds"));
 
 /* ---- what travels ---- */
 
@@ -384,10 +375,9 @@ static int compute_within_bound(tr_worker *me, void *state)
 
 static void ssp(const char *mode, const char *push)
 {
-    const char *layout;
-    for (int i = 0; (layout = layout_of_nodes(i)); i++) {
-        const char *settings =
-            mpi_text("%s sync.mode=%s %s table.route=%s", layout, mode, push, i % 2 ? "auto" : "request");
+    for (int i = 0; layout_of_nodes(i); i++) {
+        const char *settings = mpi_text("%s sync.mode=%s %s table.route=%s", layout_of_nodes(i), mode, push,
+                                        i % 2 ? "auto" : "request");
         struct trial h;
         begin(&h, TR_I64, settings);
         h.slow = tr_layout_workers(&h.tr->layout) - 1;
@@ -406,14 +396,9 @@ MPI_CASE(ssp_keeps_its_bound)
     ssp("ssp sync.staleness=1", "table.push=message");
     ssp("ssp sync.staleness=3", "table.push=auto");
 }
-MPI_CASE(ssp_with_copies_kept_keeps_its_bound)
-{
-    ssp("ssp sync.staleness=2 sync.pull=stale", "table.push=auto");
-}
-MPI_CASE(asp_sees_own_updates)
-{
-    ssp("asp", "table.push=message");
-}
+MPI_CALLS(ssp_with_copies_kept_keeps_its_bound,
+          ssp("ssp sync.staleness=2 sync.pull=stale", "table.push=auto"));
+MPI_CALLS(asp_sees_own_updates, ssp("asp", "table.push=message"));
 
 /* Worker 0, which is behind worker 1 of its node, fetches while the other nodes have not written their first clock:
  * good enough for itself, and newer than worker 1's last update, but not what worker 1 must see. */

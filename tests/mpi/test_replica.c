@@ -103,7 +103,7 @@ static const char *local_layout(int i)
         {4, 1, "ranks.layout=dedicated ranks.servers=2 ranks.groups=1 ranks.group_size=1 ranks.node_size=2"},
         {6, 1, "ranks.servers=2 ranks.node_size=3 table.block=7"},
         {7, 1, "ranks.layout=dedicated ranks.servers=2 ranks.node_size=1"}};
-    for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++)
+    for (size_t k = 0; k < COUNT(layouts); k++)
         if (mpi_test.size >= layouts[k].least && mpi_test.size % layouts[k].multiple == 0 && i-- == 0)
             return mpi_test.hosts && k == 0 ? "ranks.layout=colocated" : layouts[k].settings;
     return NULL;
@@ -191,11 +191,10 @@ static const char *const ways[] = {
 /* Where there are several layouts, each is tried with every third way. */
 MPI_CASE(all_ways_give_the_sums_of_one_worker)
 {
-    const char *layout;
-    enum { WAYS = sizeof ways / sizeof *ways };
-    for (int i = 0; (layout = local_layout(i)); i++)
+    enum { WAYS = COUNT(ways) };
+    for (int i = 0; local_layout(i); i++)
         for (int w = mpi_test.size > 1 ? i % 3 : 0; w<WAYS; w += mpi_test.size> 1 ? 3 : 1) {
-            play_sums(mpi_text("%s %s local.chunk=16", layout, ways[w]), TR_F64, 1, KEYS);
+            play_sums(mpi_text("%s %s local.chunk=16", local_layout(i), ways[w]), TR_F64, 1, KEYS);
         }
 }
 
@@ -227,7 +226,7 @@ static int add_to_the_same(struct play *p, tr_worker *me)
 
 MPI_CASE(no_update_is_lost)
 {
-    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+    for (size_t w = 0; w < COUNT(ways); w++) {
         struct play p;
         open_play(&p, mpi_text("%s %s local.chunk=16", local_layout(0), ways[w]), TR_F64, 1, KEYS);
         mpi_ok(tr_replica_open(p.table, &p.local));
@@ -254,11 +253,10 @@ static int add_by_oneself(struct play *p, tr_worker *me)
 
 MPI_CASE(values_are_changed_where_they_lie)
 {
-    const char *layout;
-    for (int i = 0; (layout = local_layout(i)); i++) {
+    for (int i = 0; local_layout(i); i++) {
         struct play p;
         tr_replica_counts counts;
-        open_play(&p, mpi_text("%s local.chunk=64", layout), TR_F64, 1, KEYS);
+        open_play(&p, mpi_text("%s local.chunk=64", local_layout(i)), TR_F64, 1, KEYS);
         mpi_ok(tr_replica_open(p.table, &p.local));
         p.work = add_by_oneself;
         for (int k = 0; k < KEYS / 2; k++) p.expected[k] = RUNS * CLOCKS * k;
@@ -380,11 +378,11 @@ static int touch(struct play *p, tr_worker *me)
 
 MPI_CASE(a_chunk_is_fetched_once_and_given_if_it_differs)
 {
-    const char *layout;
-    for (int i = 0; (layout = local_layout(i)); i++) {
+    for (int i = 0; local_layout(i); i++) {
         struct play p;
         tr_replica_counts c;
-        open_play(&p, mpi_text("%s local.chunk=%d local.model=demand", layout, CHUNK), TR_F64, 1, KEYS);
+        open_play(&p, mpi_text("%s local.chunk=%d local.model=demand", local_layout(i), CHUNK), TR_F64, 1,
+                  KEYS);
         mpi_ok(tr_replica_open(p.table, &p.local));
         p.work = touch;
         mpi_ok(play(&p));
@@ -442,12 +440,11 @@ static void play_failure(const char *layout, const char *model)
 
 MPI_CASE(a_worker_that_fails_leaves_nobody_waiting)
 {
-    const char *layout;
     signal(SIGXFSZ, SIG_IGN);
-    for (int i = 0; (layout = local_layout(i)); i++)
+    for (int i = 0; local_layout(i); i++)
         for (how = 0; how < FAILURES; how++) {
             bool demand = how == FULL_DISK || (i + how) % 2 == 0;
-            play_failure(layout, demand ? "local.model=demand local.memory=512" : "");
+            play_failure(local_layout(i), demand ? "local.model=demand local.memory=512" : "");
         }
 }
 

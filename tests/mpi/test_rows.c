@@ -117,16 +117,21 @@ static void choose_rows(struct trial *t, int worker)
     for (size_t i = 0; i < t->n; i++) t->key[i] = t->alike ? i : tr_mix(seed + i) % t->rows;
 }
 
-static int pull(struct trial *t, int worker)
+static int pull_by(struct trial *t, int worker, int (*check)(void *, const tr_row *))
 {
     choose_rows(t, worker);
     memset(t->seen, 0, 2 * t->rows * sizeof *t->seen);
     t->handed = 0;
-    TR_TRY(tr_rows_pull(t->table, t->key, t->n, check_row, t));
+    TR_TRY(tr_rows_pull(t->table, t->key, t->n, check, t));
     mpi_equal(t->handed, t->n);
     for (size_t i = 0; i < t->n; i++)
         mpi_check(t->seen[i] == 1, "place %d came %u times", (int)i, t->seen[i]);
     return TR_OK;
+}
+
+static int pull(struct trial *t, int worker)
+{
+    return pull_by(t, worker, check_row);
 }
 
 /* Workers pull none, one or two lists in a clock. */
@@ -203,14 +208,14 @@ static void run_dense(const char *settings, enum tr_dtype dtype, uint64_t rows, 
 static const char *const sizes[] = {"", "table.ahead=0", "table.ahead=1 table.row_bytes=400",
                                     "table.ahead=2 table.row_bytes=700",
                                     "table.ahead=0 table.row_bytes=1000"};
-enum { SIZES = sizeof sizes / sizeof *sizes };
+enum { SIZES = COUNT(sizes) };
 
 static const struct {
     enum tr_dtype dtype;
     uint64_t rows;
     size_t width;
 } shapes[] = {{TR_F32, 100, 16}, {TR_I64, 37, 11}, {TR_F32, 5, 10240}, {TR_I32, 90, 3}, {TR_F64, 4, 6000}};
-enum { SHAPES = sizeof shapes / sizeof *shapes };
+enum { SHAPES = COUNT(shapes) };
 
 /* Every layout with another mix of the rest. */
 static void all_layouts(const char *mode, uint64_t turn)
@@ -225,30 +230,19 @@ static void all_layouts(const char *mode, uint64_t turn)
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int k = 0; k < 2; k++, turn++) {
             if (!mpi_chosen(i, k, 2)) continue;
-            char settings[MPI_NOTE];
-            bool groups =
-                strstr(layout, "group_size"); /* a member's updates are known to arrive under BSP only */
-            if (groups && !strstr(mode, "bsp")) continue;
-            snprintf(settings, sizeof settings, "%s sync.mode=%s %s %s", layout, mode, ways[turn % 6],
-                     sizes[turn % SIZES]);
+            /* a member's updates are known to arrive under BSP only */
+            if (strstr(layout, "group_size") && !strstr(mode, "bsp")) continue;
+            const char *settings =
+                mpi_text("%s sync.mode=%s %s %s", layout, mode, ways[turn % 6], sizes[turn % SIZES]);
             uint64_t shape = turn % SHAPES;
             if (strstr(settings, "storage=hash") && shapes[shape].width > 5000) shape = 0;
             run_dense(settings, shapes[shape].dtype, shapes[shape].rows, shapes[shape].width, k);
         }
 }
 
-MPI_CASE(bsp_is_exact_at_every_clock)
-{
-    all_layouts("bsp", 0);
-}
-MPI_CASE(ssp_keeps_its_bound)
-{
-    all_layouts("ssp sync.staleness=1", 5);
-}
-MPI_CASE(asp_sees_own_updates)
-{
-    all_layouts("asp", 11);
-}
+MPI_CALLS(bsp_is_exact_at_every_clock, all_layouts("bsp", 0));
+MPI_CALLS(ssp_keeps_its_bound, all_layouts("ssp sync.staleness=1", 5));
+MPI_CALLS(asp_sees_own_updates, all_layouts("asp", 11));
 
 /* ---- what travels ---- */
 
@@ -393,10 +387,9 @@ static int fail_and_go_on(tr_worker *me, void *state)
 
 MPI_CASE(failures_leave_nobody_waiting)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++) {
+    for (int i = 0; mpi_layout(i); i++) {
         struct trial t;
-        begin(&t, mpi_text("%s %s", layout, sizes[i % SIZES]), TR_F32, 120, 16, false);
+        begin(&t, mpi_text("%s %s", mpi_layout(i), sizes[i % SIZES]), TR_F32, 120, 16, false);
         t.alike = true;
         tr_stage stage = {
             .name = "fail", .state = &t, .clocks = CLOCKS, .prepare = prepare, .compute = fail_and_go_on};
@@ -527,14 +520,7 @@ static int check_list(void *state, const tr_row *row)
 
 static int pull_lists(struct trial *t, int worker)
 {
-    choose_rows(t, worker);
-    memset(t->seen, 0, 2 * t->rows * sizeof *t->seen);
-    t->handed = 0;
-    TR_TRY(tr_rows_pull(t->table, t->key, t->n, check_list, t));
-    mpi_equal(t->handed, t->n);
-    for (size_t i = 0; i < t->n; i++)
-        mpi_check(t->seen[i] == 1, "place %d came %u times", (int)i, t->seen[i]);
-    return TR_OK;
+    return pull_by(t, worker, check_list);
 }
 
 /* Pushes before, between and after pulls: under BSP nothing of it shows in this clock. */
@@ -600,25 +586,15 @@ static void all_sparse(const char *mode, uint64_t turn)
     static const char *const ways[] = {
         "", "table.ahead=0 table.row_bytes=2000", "table.ahead=1 table.row_bytes=200",
         "table.ahead=2 table.row_bytes=600 table.storage=hash table.partition=ring"};
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++, turn++) {
-        run_sparse(mpi_text("%s sync.mode=%s %s", layout, mode, ways[turn % 4]),
+    for (int i = 0; mpi_layout(i); i++, turn++) {
+        run_sparse(mpi_text("%s sync.mode=%s %s", mpi_layout(i), mode, ways[turn % 4]),
                    turn / 4 % 2 ? TR_I32 : TR_F32, turn % 3 ? 50 : 3, turn % 3 ? 100 : 1000);
     }
 }
 
-MPI_CASE(sparse_rows_are_exact_under_bsp)
-{
-    all_sparse("bsp", 0);
-}
-MPI_CASE(sparse_rows_keep_the_bound_of_ssp)
-{
-    all_sparse("ssp sync.staleness=2", 1);
-}
-MPI_CASE(sparse_rows_show_own_updates_under_asp)
-{
-    all_sparse("asp", 2);
-}
+MPI_CALLS(sparse_rows_are_exact_under_bsp, all_sparse("bsp", 0));
+MPI_CALLS(sparse_rows_keep_the_bound_of_ssp, all_sparse("ssp sync.staleness=2", 1));
+MPI_CALLS(sparse_rows_show_own_updates_under_asp, all_sparse("asp", 2));
 
 /* Rows longer than any message, both ways. */
 enum { LONG = 200000 };
@@ -733,10 +709,9 @@ static int take_count(void *state, const tr_row *row)
 
 MPI_CASE(a_server_is_told_nothing_by_who_has_nothing_for_it)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++) {
+    for (int i = 0; mpi_layout(i); i++) {
         struct trial t;
-        begin(&t, mpi_text("%s sync.mode=bsp", layout), TR_I32, 50, 100, true);
+        begin(&t, mpi_text("%s sync.mode=bsp", mpi_layout(i)), TR_I32, 50, 100, true);
         tr_stage stage = {
             .name = "one", .state = &t, .clocks = CLOCKS, .prepare = prepare_nothing, .compute = push_to_one};
         mpi_ok(tr_run(t.tr, &stage));

@@ -98,16 +98,15 @@ static void check_way(const char *how, int form, bool csv)
 {
     char path[64], file[96];
     float seen[2][2 * ROWS][COLUMNS];
-    const char *layout;
     snprintf(path, sizeof path, "/tmp/trireme-test-scale-%d", (int)getpid());
     MPI_Bcast(path, sizeof path, MPI_CHAR, 0, MPI_COMM_WORLD);
     for (int part = 0; part < 2; part++) {
         snprintf(file, sizeof file, "%s-%s", path, part ? "test" : "train");
         write_file(file, part * ROWS, csv, true);
     }
-    for (int i = 0; (layout = mpi_layout(i)); i++) {
+    for (int i = 0; mpi_layout(i); i++) {
         memset(seen[1], 0, sizeof seen[1]);
-        check_layout(layout, how, form, csv, path, seen[1]);
+        check_layout(mpi_layout(i), how, form, csv, path, seen[1]);
         MPI_Allreduce(MPI_IN_PLACE, seen[1], 2 * ROWS * COLUMNS, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
         /* the first three rows are at all ranks, and summed up */
         if (i > 0)
@@ -136,10 +135,7 @@ MPI_CASE(without_a_bias_columns_are_only_divided)
 }
 
 /* Row 3 of all zeros is left out in the file, which is dense all the same. */
-MPI_CASE(libsvm_with_all_cells_is_dense)
-{
-    check_way("standard", TR_DATA_DENSE, false);
-}
+MPI_CALLS(libsvm_with_all_cells_is_dense, check_way("standard", TR_DATA_DENSE, false));
 
 /* Opens one file that has these lines, and says whether it was scaled. */
 static tr_data *open_lines(const char *lines, const char *settings, tr_context **tr)

@@ -48,7 +48,7 @@ static const struct kind {
     {"held", TR_F32, 1, 300, NULL, HELD},
     {"held-hashed", TR_F32, 1, 300, NULL, HELD | HASH},
 };
-enum { KINDS = sizeof kinds / sizeof *kinds };
+enum { KINDS = COUNT(kinds) };
 
 /* A sparse row, as it is compared. */
 struct row {
@@ -390,7 +390,7 @@ static void make_table(struct run *r, size_t i)
         mpi_ok(tr_table_resize(r->table[i], (uint32_t)r->tr->layout.servers, &moved));
     if (k->flags & LEFT_OUT) tr_table_leave_out(r->table[i]);
     const void *argument = NULL;
-    for (size_t o = 0; k->function && o < sizeof optimizers / sizeof *optimizers; o++)
+    for (size_t o = 0; k->function && o < COUNT(optimizers); o++)
         if (!strcmp(tr_optimizer_name(optimizers[o].kind), k->function)) argument = &optimizers[o];
     if (k->function) mpi_ok(tr_table_use(r->table[i], k->function, argument));
 }
@@ -519,7 +519,7 @@ static const char *setup(int i)
                {3, 99, "table.partition=ring ranks.layout=dedicated table.route=request"},
                {1, 4, "table.partition=range table.storage=hash"},
                {4, 99, "table.partition=range-hash table.block=3 ranks.servers=3 ranks.node_size=2"}};
-    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+    for (size_t k = 0; k < COUNT(all); k++)
         if (mpi_test.size >= all[k].least && mpi_test.size <= all[k].most && i-- == 0) return all[k].settings;
     return NULL;
 }
@@ -581,7 +581,7 @@ MPI_CASE(what_is_held_back_goes_on)
     static const char *const holds[] = {"table.filter=threshold table.filter_limit=2", "table.filter=skip",
                                         "table.precision=f8"};
     open_records();
-    for (size_t h = 0; mpi_test.size <= 4 && h < sizeof holds / sizeof *holds; h++) {
+    for (size_t h = 0; mpi_test.size <= 4 && h < COUNT(holds); h++) {
         struct checkpoint c;
         const char *other = mpi_text("table.partition=hash ranks.servers=1 %s", holds[h]);
         begin_checkpoint(&c);

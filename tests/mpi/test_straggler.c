@@ -108,7 +108,7 @@ MPI_CASE(as_many_are_slowed_as_asked)
         int workers, slowed;
     } all[] = {{0, 8, 0},   {0.2, 8, 2}, {0.01, 8, 1}, {1, 8, 8},       {0.5, 3, 2},
                {0.5, 1, 1}, {0.3, 1, 1}, {0.4, 4, 2},  {0.25, 400, 100}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (size_t i = 0; i < COUNT(all); i++) {
         for (uint64_t seed = 1; seed <= 20; seed++) {
             tr_job *job = job_with(all[i].slow, seed);
             int slowed = 0;
@@ -235,10 +235,9 @@ MPI_CASE(a_slow_worker_is_no_slow_server)
 
 MPI_CASE(updates_are_the_pushes_of_groups)
 {
-    const char *layout;
-    for (int i = 0; (layout = mpi_layout(i)); i++) {
+    for (int i = 0; mpi_layout(i); i++) {
         struct trial t;
-        run(&t, layout, 4, 2);
+        run(&t, mpi_layout(i), 4, 2);
         if (t.tr->rank == 0) {
             mpi_equal(t.rows, 2);
             for (int r = 0; r < t.rows; r++)

@@ -233,7 +233,7 @@ static const char *const partitions[] = {"range",
                                          "ring",
                                          "ring table.block=16 table.virtual_nodes=2",
                                          "range-hash table.servers=1"};
-enum { PARTITIONS = sizeof partitions / sizeof *partitions };
+enum { PARTITIONS = COUNT(partitions) };
 
 /* Every way of pushing with every route, each with another mix of types, shapes and partitions. */
 static void all_routes(int way, const char *push)
@@ -254,22 +254,10 @@ static void all_routes(int way, const char *push)
         }
 }
 
-MPI_CASE(direct_merge_adds_all)
-{
-    all_routes(0, "table.push=merge table.merge=direct");
-}
-MPI_CASE(merge_in_rounds_adds_all)
-{
-    all_routes(1, "table.push=auto table.merge=rounds");
-}
-MPI_CASE(accumulate_adds_all)
-{
-    all_routes(2, "table.push=accumulate");
-}
-MPI_CASE(messages_add_all)
-{
-    all_routes(3, "table.push=message");
-}
+MPI_CALLS(direct_merge_adds_all, all_routes(0, "table.push=merge table.merge=direct"));
+MPI_CALLS(merge_in_rounds_adds_all, all_routes(1, "table.push=auto table.merge=rounds"));
+MPI_CALLS(accumulate_adds_all, all_routes(2, "table.push=accumulate"));
+MPI_CALLS(messages_add_all, all_routes(3, "table.push=message"));
 
 /* Long enough for several chunks of every kind. */
 MPI_CASE(large_tables_go_in_chunks)
@@ -282,7 +270,7 @@ MPI_CASE(large_tables_go_in_chunks)
         "table.push=merge table.merge=direct ranks.node_size=1 table.virtual_nodes=1", /* of unequal shares */
         "table.push=merge table.merge=rounds ranks.node_size=1 table.virtual_nodes=1"};
     static const struct shape vector = {TR_I64, 1, 300000};
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < COUNT(ways); i++) {
         run_trial(mpi_text("%s table.partition=%s %s", ways[i], i < 4 ? partitions[i] : "ring",
                            mpi_test.size > 2 && i == 1 ? "ranks.node_size=1" : ""),
                   &vector, 1, 3 * (i + 1), 1); /* on all servers */

@@ -27,7 +27,7 @@ static const char *task_layout(int i)
         "ranks.node_size=2 ranks.group_size=2 table.route=request",
         "ranks.servers=1 ranks.groups=1 ranks.group_size=1", "ranks.servers=2 ranks.node_size=3"};
     static const int least[] = {1, 2, 4, 3, 6};
-    for (int k = 0; k < (int)(sizeof layouts / sizeof *layouts); k++)
+    for (int k = 0; k < (int)COUNT(layouts); k++)
         if (mpi_test.size >= least[k] && (k != 1 || mpi_test.size % 2 == 0) &&
             (k != 2 || mpi_test.size % 2 == 0) && i-- == 0)
             return layouts[k];
@@ -148,10 +148,9 @@ static int run_play(struct play *p, const tr_next *plan)
 
 MPI_CASE(a_stage_sees_all_that_stages_before_have_added)
 {
-    const char *layout;
-    for (int i = 0; (layout = task_layout(i)); i++) {
+    for (int i = 0; task_layout(i); i++) {
         struct play p;
-        open_play(&p, layout);
+        open_play(&p, task_layout(i));
         tr_next plan[2 * ROUNDS + 1] = {{0}};
         for (int r = 0; r < ROUNDS; r++) {
             plan[2 * r] = RUN(ADD, 1 + r % 3, r % 2 ? TR_ALL_WORKERS : 1);
@@ -655,12 +654,10 @@ MPI_CASE(a_task_goes_on_where_it_was_stopped)
 
 MPI_CASE(a_task_goes_on_with_another_layout)
 {
-    const char *layout;
-    int parts = 0;
     struct trial t = undisturbed;
-    for (int i = 0; (layout = task_layout(i)); i++, parts++) {
+    for (int i = 0; task_layout(i); i++) {
         t.stop_turn = i;
-        check_stopped(&t, run_trial(&t, layout, kept_plan, 0, i == 0));
+        check_stopped(&t, run_trial(&t, task_layout(i), kept_plan, 0, i == 0));
     }
     t.stop_turn = -1;
     mpi_ok(run_trial(&t, "table.partition=hash", kept_plan, 0, false));

@@ -470,42 +470,47 @@ UNIT_CASE(damaged_values_are_named)
     free(values);
 }
 
+static void raise_version(const char *path)
+{
+    size_t n;
+    char *bytes = unit_read(path, &n);
+    bytes[24]++;
+    unit_write(path, bytes, n);
+    free(bytes);
+}
+
 UNIT_CASE(what_is_something_else_is_refused)
 {
     struct tr_shard_seal seal[SHARDS], other;
-    struct tr_shard_head head = head_of(0), wrong;
+    struct tr_shard_head head = head_of(0), of_run = head, later = head;
     struct tr_shard *shard;
     write_checkpoint(seal);
-    wrong = head;
-    wrong.run++;
-    ck_fails(tr_shard_open(shard_name(0), &wrong, NULL, &shard), TR_ERR_DATA, "of run 000000000000004d");
-    wrong = head;
-    wrong.number++;
-    ck_fails(tr_shard_open(shard_name(0), &wrong, NULL, &shard), TR_ERR_DATA,
-             "of checkpoint 12, expected 13");
-    ck_fails(tr_shard_open(shard_name(1), &head, NULL, &shard), TR_ERR_DATA,
-             "shard 1 of 3, expected shard 0 of 3");
+    of_run.run++;
+    later.number++;
     other = seal[0];
     other.digest++;
+    ck_assert(mkfifo(shard_name(8), 0600) == 0);
+    const struct {
+        const char *file;
+        const struct tr_shard_head *head;
+        int status;
+        const char *reason;
+    } bad[] = {{"shard-0000.h5", &of_run, TR_ERR_DATA, "of run 000000000000004d"},
+               {"shard-0000.h5", &later, TR_ERR_DATA, "of checkpoint 12, expected 13"},
+               {"shard-0001.h5", &head, TR_ERR_DATA, "shard 1 of 3, expected shard 0 of 3"},
+               {"shard-0007.h5", &head, TR_ERR_NO_INPUT, "No such file"},
+               {"", &head, TR_ERR_NO_INPUT, "not a file"},
+               {"shard-0008.h5", &head, TR_ERR_NO_INPUT, "not a file"},
+               {"manifest.h5", &head, TR_ERR_DATA, "format trireme-shard"}};
+    for (size_t i = 0; i < COUNT(bad); i++)
+        ck_fails(tr_shard_open(in_folder(bad[i].file), bad[i].head, NULL, &shard), bad[i].status,
+                 bad[i].reason);
     ck_fails(tr_shard_open(shard_name(0), &head, &other, &shard), TR_ERR_DATA,
              "not the file that the manifest");
-    ck_fails(tr_shard_open(shard_name(7), &head, NULL, &shard), TR_ERR_NO_INPUT, "No such file");
-    ck_fails(tr_shard_open(folder(), &head, NULL, &shard), TR_ERR_NO_INPUT, "not a file");
-    ck_assert(mkfifo(shard_name(8), 0600) == 0);
-    ck_fails(tr_shard_open(shard_name(8), &head, NULL, &shard), TR_ERR_NO_INPUT, "not a file");
-    ck_fails(tr_shard_open(in_folder("manifest.h5"), &head, NULL, &shard), TR_ERR_DATA,
-             "format trireme-shard");
-    size_t n;
-    char *bytes = unit_read(shard_name(0), &n);
-    bytes[24]++; /* the version */
-    unit_write(shard_name(0), bytes, n);
+    raise_version(shard_name(0));
     ck_fails(tr_shard_open(shard_name(0), &head, NULL, &shard), TR_ERR_DATA, "format version 3, expected 2");
-    free(bytes);
-    bytes = unit_read(in_folder("manifest.h5"), &n);
-    bytes[24]++;
-    unit_write(in_folder("manifest.h5"), bytes, n);
+    raise_version(in_folder("manifest.h5"));
     ck_fails(read_manifest(NULL), TR_ERR_DATA, "format version 4, expected 3");
-    free(bytes);
     unlink(in_folder("manifest.h5"));
     ck_fails(read_manifest(NULL), TR_ERR_NO_INPUT, "manifest.h5: No such file");
     ck_assert(mkdir(in_folder("manifest.h5"), 0777) == 0);
@@ -640,10 +645,16 @@ UNIT_CASE(any_write_may_fail) {}
 
 /* ---- folders ---- */
 
+/* The path of a file of the checkpoint. */
+static const char *of(uint64_t number, const char *file)
+{
+    snprintf(name, sizeof name, "%s/%08lu/%s", to, number, file);
+    return name;
+}
+
 static void touch(uint64_t number, const char *file)
 {
-    snprintf(name, sizeof name, "%s/%08llu/%s", to, (unsigned long long)number, file);
-    unit_write(name, "x", 1);
+    unit_write(of(number, file), "x", 1);
 }
 
 static void expect_numbers(size_t n, const uint64_t *expected)
@@ -736,21 +747,17 @@ UNIT_CASE(old_checkpoints_are_pruned)
     touch(1, "manifest.h5.part");
     ck_fails(tr_checkpoints_prune(to, 2), TR_ERR_IO, "00000002: the folder stays");
     expect_numbers(4, (uint64_t[]){NUMBER, 6, 5, 2});
-    snprintf(name, sizeof name, "%s/00000002/manifest.h5", to);
-    ck_assert(access(name, F_OK) != 0 && errno == ENOENT);
-    snprintf(name, sizeof name, "%s/00000002/notes.txt", to);
-    ck_assert(is_there(name));
+    ck_assert(!is_there(of(2, "manifest.h5")) && errno == ENOENT);
+    ck_assert(is_there(of(2, "notes.txt")));
     ck_ok(tr_checkpoints_prune(to, 2)); /* told once: it is none of ours any more */
     ck_fails(tr_checkpoint_remove(to, 2, true), TR_ERR_IO, "files in it that are none of a checkpoint");
-    unlink(name);
+    unlink(of(2, "notes.txt"));
     touch(2, "shard-00001.h5"); /* not as we write it */
     touch(2, "shard-1.h5.bak");
     ck_ok(tr_checkpoints_prune(to, 1));
     expect_numbers(3, (uint64_t[]){NUMBER, 6, 2});
-    snprintf(name, sizeof name, "%s/00000002/shard-00001.h5", to);
-    unlink(name);
-    snprintf(name, sizeof name, "%s/00000002/shard-1.h5.bak", to);
-    unlink(name);
+    unlink(of(2, "shard-00001.h5"));
+    unlink(of(2, "shard-1.h5.bak"));
     ck_ok(tr_checkpoint_remove(to, 2, true));
     ck_ok(tr_checkpoint_remove(to, 6, true));
 }

@@ -1201,14 +1201,6 @@ UNIT_CASE(every_key_says_whether_it_may_change)
     for (size_t i = 0; i < COUNT(bases); i++) expect_changes(bases[i]);
 }
 
-UNIT_CASE(words_apart)
-{
-    ck_assert_uint_eq(tr_edit_distance("rate", "rate"), 0);
-    ck_assert_uint_eq(tr_edit_distance("slove", "solve"), 1);
-    ck_assert_uint_eq(tr_edit_distance("", "abc"), 3);
-    ck_assert_uint_eq(tr_edit_distance("kitten", "sitting"), 3);
-}
-
 UNIT_CASE(utf8_is_checked)
 {
     static const char *const good[] = {"", "abc", "é", "€", "😀"};

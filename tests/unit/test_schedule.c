@@ -4,34 +4,42 @@
 
 /* ---- short words for the cases ---- */
 
+static struct tr_schedule *s;
+
+static void close_schedule(void)
+{
+    tr_schedule_close(s);
+}
+
+UNIT_FIXTURE(NULL, close_schedule)
+
 /* `nodes` nodes of `ranks_each` ranks; tasks that want `wanted[i]` ranks, or all if `wanted` is NULL, on data of their
  * own. */
-static struct tr_schedule *open_nodes(int nodes, int ranks_each, int tasks, const int *wanted)
+static void open_nodes(int nodes, int ranks_each, int tasks, const int *wanted)
 {
     int node_of[256];
-    struct tr_schedule *s;
     for (int rank = 0; rank < nodes * ranks_each; rank++) node_of[rank] = rank / ranks_each;
     ck_ok(tr_schedule_open(nodes * ranks_each, node_of, (size_t)tasks, &s));
     for (int i = 0; i < tasks; i++) {
         s->task[i].wanted = wanted ? wanted[i] : 0;
         s->task[i].data = i;
     }
-    return s;
 }
+
 #define WANT(...)                                                                                            \
     (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (const int[])                                         \
     {                                                                                                        \
         __VA_ARGS__                                                                                          \
     }
 
-static void expect_nothing(struct tr_schedule *s, double now)
+static void expect_nothing(double now)
 {
     int task;
     ck_assert(!tr_schedule_next(s, now, &task));
 }
 
 /* It runs, on `ranks` ranks. */
-static void expect_run(struct tr_schedule *s, double now, int task, int ranks)
+static void expect_run(double now, int task, int ranks)
 {
     int got, n = 0;
     ck_assert(tr_schedule_next(s, now, &got));
@@ -44,13 +52,13 @@ static void expect_run(struct tr_schedule *s, double now, int task, int ranks)
 }
 
 /* The ranks of that task are these. */
-static void expect_ranks(struct tr_schedule *s, double now, int task, int n, const int *rank)
+static void expect_ranks(double now, int task, int n, const int *rank)
 {
-    expect_run(s, now, task, n);
+    expect_run(now, task, n);
     for (int i = 0; i < n; i++) ck_assert_int_eq(s->owner[rank[i]], task);
 }
 
-static void expect_drop(struct tr_schedule *s, double now, int task, int because)
+static void expect_drop(double now, int task, int because)
 {
     int got;
     ck_assert(tr_schedule_next(s, now, &got));
@@ -59,7 +67,7 @@ static void expect_drop(struct tr_schedule *s, double now, int task, int because
     ck_assert_int_eq(s->task[task].because, because);
 }
 
-static void comes_after(struct tr_schedule *s, int task, int n, const int *before)
+static void comes_after(int task, int n, const int *before)
 {
     s->task[task].after = before;
     s->task[task].after_count = (size_t)n;
@@ -69,73 +77,67 @@ static void comes_after(struct tr_schedule *s, int task, int n, const int *befor
 
 UNIT_CASE(small_tasks_are_packed_on_one_node_and_rank_0_is_the_last)
 {
-    struct tr_schedule *s = open_nodes(3, 4, WANT(3, 2, 1, 6, 4));
-    expect_ranks(s, 0, 0, WANT(11, 10, 9));
-    expect_ranks(s, 0, 1, WANT(7, 6));
-    expect_ranks(s, 0, 2, WANT(8));
-    expect_ranks(s, 0, 3, WANT(3, 2, 1, 0, 5, 4)); /* does not fit on one: a whole node and the rest */
-    expect_nothing(s, 0);
+    open_nodes(3, 4, WANT(3, 2, 1, 6, 4));
+    expect_ranks(0, 0, WANT(11, 10, 9));
+    expect_ranks(0, 1, WANT(7, 6));
+    expect_ranks(0, 2, WANT(8));
+    expect_ranks(0, 3, WANT(3, 2, 1, 0, 5, 4)); /* does not fit on one: a whole node and the rest */
+    expect_nothing(0);
     tr_schedule_ended(s, 0, false, 1);
-    expect_nothing(s, 1);
+    expect_nothing(1);
     tr_schedule_ended(s, 2, false, 2);
-    expect_ranks(s, 2, 4, WANT(8, 9, 10, 11));
-    tr_schedule_close(s);
+    expect_ranks(2, 4, WANT(8, 9, 10, 11));
 }
 
 UNIT_CASE(ranks_may_lie_on_nodes_in_any_order)
 {
     static const int node_of[6] = {0, 1, 0, 1, 0, 2};
-    struct tr_schedule *s;
     ck_ok(tr_schedule_open(6, node_of, 2, &s));
     s->task[0].wanted = 2;
     s->task[1].wanted = 3;
     s->task[1].data = 1;
-    expect_ranks(s, 0, 0, WANT(3, 1));
-    expect_ranks(s, 0, 1, WANT(4, 2, 0));
-    tr_schedule_close(s);
+    expect_ranks(0, 0, WANT(3, 1));
+    expect_ranks(0, 1, WANT(4, 2, 0));
 }
 
 UNIT_CASE(tasks_on_the_same_files_go_to_the_same_node)
 {
-    struct tr_schedule *s = open_nodes(3, 2, WANT(2, 2, 1, 1, 1));
+    open_nodes(3, 2, WANT(2, 2, 1, 1, 1));
     s->task[3].data = s->task[4].data = 1;
-    expect_ranks(s, 0, 0, WANT(5, 4));
-    expect_ranks(s, 0, 1, WANT(3, 2));
-    expect_ranks(s, 0, 2, WANT(1));
+    expect_ranks(0, 0, WANT(5, 4));
+    expect_ranks(0, 1, WANT(3, 2));
+    expect_ranks(0, 2, WANT(1));
     tr_schedule_ended(s, 0, false, 1);
-    expect_ranks(s, 1, 3, WANT(5)); /* that of task 1 is full: the first with room */
+    expect_ranks(1, 3, WANT(5)); /* that of task 1 is full: the first with room */
     tr_schedule_ended(s, 1, false, 2);
-    expect_ranks(s, 2, 4, WANT(4)); /* where the data was last */
-    tr_schedule_close(s);
+    expect_ranks(2, 4, WANT(4)); /* where the data was last */
 }
 
 UNIT_CASE(of_equal_tasks_the_one_goes_first_whose_data_are_there)
 {
-    struct tr_schedule *s = open_nodes(1, 3, WANT(1, 1, 1, 1, 1, 1, 1));
+    open_nodes(1, 3, WANT(1, 1, 1, 1, 1, 1, 1));
     for (int task = 3; task < 6; task++) s->task[task].data = task - 3; /* folds of the next setting */
     s->task[6].data = 1;
     s->task[6].priority = -1;
-    for (int task = 0; task < 3; task++) expect_ranks(s, 0, task, WANT(2 - task));
+    for (int task = 0; task < 3; task++) expect_ranks(0, task, WANT(2 - task));
     tr_schedule_ended(s, 1, false, 1);
-    expect_ranks(s, 1, 4, WANT(1)); /* not the first that waits */
+    expect_ranks(1, 4, WANT(1)); /* not the first that waits */
     tr_schedule_ended(s, 2, false, 2);
     tr_schedule_ended(s, 0, false, 2);
-    expect_ranks(s, 2, 3, WANT(2));
-    expect_ranks(s, 2, 5, WANT(0));
+    expect_ranks(2, 3, WANT(2));
+    expect_ranks(2, 5, WANT(0));
     tr_schedule_ended(s, 5, false, 3);
-    expect_ranks(s, 3, 6, WANT(0));
-    tr_schedule_close(s);
+    expect_ranks(3, 6, WANT(0));
 }
 
 UNIT_CASE(a_task_may_take_all_that_are_free)
 {
-    struct tr_schedule *s = open_nodes(2, 4, WANT(3, 0, 0));
-    expect_ranks(s, 0, 0, WANT(7, 6, 5));
-    expect_ranks(s, 0, 1, WANT(4, 3, 2, 1, 0));
-    expect_nothing(s, 0);
+    open_nodes(2, 4, WANT(3, 0, 0));
+    expect_ranks(0, 0, WANT(7, 6, 5));
+    expect_ranks(0, 1, WANT(4, 3, 2, 1, 0));
+    expect_nothing(0);
     tr_schedule_ended(s, 0, false, 1);
-    expect_run(s, 1, 2, 3);
-    tr_schedule_close(s);
+    expect_run(1, 2, 3);
 }
 
 UNIT_CASE(places_are_chosen_by_when_they_were_used)
@@ -153,92 +155,87 @@ UNIT_CASE(places_are_chosen_by_when_they_were_used)
 UNIT_CASE(tasks_begin_after_those_they_come_after)
 {
     enum { MEAN, A, B };
-    struct tr_schedule *s = open_nodes(1, 4, WANT(1, 2, 2));
-    comes_after(s, MEAN, WANT(A, B));
-    expect_run(s, 0, A, 2);
-    expect_run(s, 0, B, 2);
-    expect_nothing(s, 0);
+    open_nodes(1, 4, WANT(1, 2, 2));
+    comes_after(MEAN, WANT(A, B));
+    expect_run(0, A, 2);
+    expect_run(0, B, 2);
+    expect_nothing(0);
     tr_schedule_ended(s, A, false, 1);
-    expect_nothing(s, 1);
+    expect_nothing(1);
     ck_assert(!tr_schedule_over(s));
     tr_schedule_ended(s, B, false, 2);
-    expect_run(s, 2, MEAN, 1);
+    expect_run(2, MEAN, 1);
     ck_assert_double_eq(s->task[MEAN].since, 2);
     tr_schedule_ended(s, MEAN, false, 3);
     ck_assert(tr_schedule_over(s));
-    tr_schedule_close(s);
 }
 
 UNIT_CASE(a_task_that_was_done_before_does_not_run)
 {
-    struct tr_schedule *s = open_nodes(1, 1, WANT(1, 1));
-    comes_after(s, 0, WANT(1));
+    open_nodes(1, 1, WANT(1, 1));
+    comes_after(0, WANT(1));
     s->task[1].state = TR_TASK_DONE;
-    expect_run(s, 5, 0, 1);
+    expect_run(5, 0, 1);
     tr_schedule_ended(s, 0, false, 6);
-    expect_nothing(s, 6);
+    expect_nothing(6);
     ck_assert(tr_schedule_over(s));
-    tr_schedule_close(s);
 }
 
 UNIT_CASE(a_failure_drops_what_comes_after_it_and_nothing_else)
 {
     enum { A, B, C, D, E };
-    struct tr_schedule *s = open_nodes(1, 4, WANT(2, 1, 1, 4, 1));
-    comes_after(s, B, WANT(A));
-    comes_after(s, C, WANT(B, D));
-    comes_after(s, E, WANT(D));
-    expect_run(s, 0, A, 2);
-    expect_nothing(s, 0);
+    open_nodes(1, 4, WANT(2, 1, 1, 4, 1));
+    comes_after(B, WANT(A));
+    comes_after(C, WANT(B, D));
+    comes_after(E, WANT(D));
+    expect_run(0, A, 2);
+    expect_nothing(0);
     tr_schedule_ended(s, A, true, 1);
-    expect_drop(s, 1, B, A);
-    expect_drop(s, 1, C, B);
-    expect_run(s, 1, D, 4);
+    expect_drop(1, B, A);
+    expect_drop(1, C, B);
+    expect_run(1, D, 4);
     tr_schedule_ended(s, D, false, 2);
-    expect_run(s, 2, E, 1);
+    expect_run(2, E, 1);
     tr_schedule_ended(s, E, false, 2);
     ck_assert(tr_schedule_over(s));
     ck_assert_int_eq(s->task[A].state, TR_TASK_FAILED);
-    tr_schedule_close(s);
 }
 
 UNIT_CASE(long_chains_are_no_matter)
 {
     enum { CHAIN = 3000 };
     static int before[CHAIN];
-    struct tr_schedule *s = open_nodes(1, 1, CHAIN, NULL);
+    open_nodes(1, 1, CHAIN, NULL);
     for (int t = 1; t < CHAIN; t++) {
         before[t] = t - 1;
-        comes_after(s, t, 1, &before[t]);
+        comes_after(t, 1, &before[t]);
     }
-    expect_run(s, 0, 0, 1);
+    expect_run(0, 0, 1);
     tr_schedule_ended(s, 0, true, 0);
-    for (int t = 1; t < CHAIN; t++) expect_drop(s, 0, t, t - 1);
+    for (int t = 1; t < CHAIN; t++) expect_drop(0, t, t - 1);
     ck_assert(tr_schedule_over(s));
-    tr_schedule_close(s);
 }
 
 UNIT_CASE(higher_priority_goes_first_and_waiting_raises_it)
 {
     enum { FIRST, SECOND, LOW, HIGH, LATER };
-    struct tr_schedule *s = open_nodes(1, 2, WANT(1, 1, 2, 2, 2));
-    comes_after(s, HIGH, WANT(FIRST));
-    comes_after(s, LATER, WANT(SECOND));
+    open_nodes(1, 2, WANT(1, 1, 2, 2, 2));
+    comes_after(HIGH, WANT(FIRST));
+    comes_after(LATER, WANT(SECOND));
     s->task[FIRST].priority = s->task[SECOND].priority = 9;
     s->task[HIGH].priority = s->task[LATER].priority = 5;
-    expect_run(s, 0, FIRST, 1);
-    expect_run(s, 0, SECOND, 1);
-    expect_nothing(s, 0);
+    expect_run(0, FIRST, 1);
+    expect_run(0, SECOND, 1);
+    expect_nothing(0);
     tr_schedule_ended(s, FIRST, false, 4);
-    expect_nothing(s, 4);
+    expect_nothing(4);
     tr_schedule_ended(s, SECOND, false, 6); /* at 6: low 6, high 7, later 5 */
-    expect_run(s, 6, HIGH, 2);
+    expect_run(6, HIGH, 2);
     tr_schedule_ended(s, HIGH, false, 8);
-    expect_run(s, 8, LOW, 2);
+    expect_run(8, LOW, 2);
     ck_assert_double_eq(s->task[LOW].begin - s->task[LOW].since, 8);
     tr_schedule_ended(s, LOW, false, 9);
-    expect_run(s, 9, LATER, 2);
-    tr_schedule_close(s);
+    expect_run(9, LATER, 2);
 }
 
 /* ---- starvation ---- */
@@ -246,23 +243,22 @@ UNIT_CASE(higher_priority_goes_first_and_waiting_raises_it)
 UNIT_CASE(what_does_not_fit_is_passed_over_until_it_is_starved)
 {
     enum { LONG, FAT, SMALL, LATE, BEFORE_LATE };
-    struct tr_schedule *s = open_nodes(2, 2, WANT(1, 4, 3, 1, 1));
-    comes_after(s, LATE, WANT(SMALL));
+    open_nodes(2, 2, WANT(1, 4, 3, 1, 1));
+    comes_after(LATE, WANT(SMALL));
     s->task[FAT].priority = 1;
     s->task[LONG].priority = 2;
-    comes_after(s, BEFORE_LATE, WANT(LATE));
-    expect_run(s, 0, LONG, 1);
-    expect_run(s, 0, SMALL, 3);
+    comes_after(BEFORE_LATE, WANT(LATE));
+    expect_run(0, LONG, 1);
+    expect_run(0, SMALL, 3);
     tr_schedule_ended(s, SMALL, false, 8.5);
-    expect_run(s, 8.5, LATE, 1); /* the other has come to 9.5 */
+    expect_run(8.5, LATE, 1); /* the other has come to 9.5 */
     tr_schedule_ended(s, LATE, false, 9);
-    expect_nothing(s, 9.5); /* three ranks are free, and one would do, but the starved one wants four */
+    expect_nothing(9.5); /* three ranks are free, and one would do, but the starved one wants four */
     tr_schedule_ended(s, LONG, false, 20);
-    expect_run(s, 20, FAT, 4);
-    expect_nothing(s, 20);
+    expect_run(20, FAT, 4);
+    expect_nothing(20);
     tr_schedule_ended(s, FAT, false, 21);
-    expect_run(s, 21, BEFORE_LATE, 1);
-    tr_schedule_close(s);
+    expect_run(21, BEFORE_LATE, 1);
 }
 
 /* ---- all together ---- */
@@ -273,7 +269,7 @@ static void simulate(int nodes, int each, int tasks, int fail_every, uint64_t se
 {
     struct tr_rng rng;
     int *after, running = 0, ended = 0;
-    struct tr_schedule *s = open_nodes(nodes, each, tasks, NULL);
+    open_nodes(nodes, each, tasks, NULL);
     double now = 0, *ends;
     tr_rng_seed(&rng, seed, 0, 0);
     ck_ok(TR_NEW(&after, (size_t)tasks));
@@ -282,7 +278,7 @@ static void simulate(int nodes, int each, int tasks, int fail_every, uint64_t se
         s->task[i].wanted = 1 + (int)tr_rng_below(&rng, (uint64_t)(nodes * each));
         s->task[i].data = i % 3;
         after[i] = i - tasks / 2;
-        if (after[i] >= 0) comes_after(s, i, 1, &after[i]);
+        if (after[i] >= 0) comes_after(i, 1, &after[i]);
         ends[i] = HUGE_VAL;
     }
     while (!tr_schedule_over(s)) {
@@ -306,7 +302,6 @@ static void simulate(int nodes, int each, int tasks, int fail_every, uint64_t se
     for (int node = 0; node < s->nodes; node++) ck_assert_int_eq(s->free[node], each);
     free(after);
     free(ends);
-    tr_schedule_close(s);
 }
 
 UNIT_CASE(clusters_of_all_shapes_work)

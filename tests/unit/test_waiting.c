@@ -33,17 +33,6 @@ static void move(const int end[2], size_t bytes)
     }
 }
 
-UNIT_CASE(moved_bytes_are_seen)
-{
-    int end[2];
-    connect_ends(end);
-    uint64_t before = tr_bytes_moved();
-    move(end, 1 << 20);
-    ck_assert_uint_ge(tr_bytes_moved(), before + (1 << 20));
-    close(end[0]);
-    close(end[1]);
-}
-
 /* Waits for `seconds`; true if the wait was restarted meanwhile because bytes moved. */
 static bool is_restarted(double seconds, const int *end, size_t bytes_a_turn)
 {
