@@ -66,15 +66,13 @@ static int average_members(const tr_job *job, const struct tr_job_task *task, co
 
 int tr_average_check(const tr_job *job, const struct tr_job_task *task)
 {
-    const tr_job **of = NULL;
+    TR_FREED const tr_job **of = NULL;
     const char *flag;
     size_t by;
     if (task->job->data.test.n == 0)
         return tr_fail(TR_ERR_CONFIG, "%s: task %s evaluates on data.test, which names no files", task->first,
                        task->name);
-    int status = average_members(job, task, &of, &flag, &by);
-    free(of);
-    return status;
+    return average_members(job, task, &of, &flag, &by);
 }
 
 int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_average **average)
@@ -94,16 +92,16 @@ int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_
 /* Gathers rows of all ranks, of this number of bytes each, on rank 0. */
 static int average_collect(struct tr_average *a, const void *mine, size_t bytes, void **all)
 {
-    size_t ranks = (size_t)a->tr->size, *counts;
+    size_t ranks = (size_t)a->tr->size;
+    TR_FREED size_t *counts = NULL;
     TR_TRY(TR_NEW(&counts, 2 * ranks));
     counts[0] = a->rows * bytes;
     int status = tr_exchange_counts(a->tr, TR_SET_ALL, counts, counts + ranks);
     a->all = 0;
     for (size_t i = 0; i < ranks; i++) a->all += counts[ranks + i] / bytes;
-    if (status == TR_OK) status = tr_agree(a->tr, tr_new(all, a->all, bytes, "rows"));
-    if (status == TR_OK) status = tr_exchange(a->tr, TR_SET_ALL, mine, counts, *all, counts + ranks);
-    free(counts);
-    return status;
+    TR_TRY(status);
+    TR_TRY(tr_agree(a->tr, tr_new(all, a->all, bytes, "rows")));
+    return tr_exchange(a->tr, TR_SET_ALL, mine, counts, *all, counts + ranks);
 }
 
 static int average_open(tr_context *tr, const void *options, void *model)
@@ -158,13 +156,14 @@ static int average_predict_rows(struct tr_average *a, const struct tr_model *m, 
                                 size_t n)
 {
     const tr_batch *b = &a->data->rows;
-    uint64_t *begin = NULL, at = 0, most = b->begin[first + n] - b->begin[first];
-    uint32_t *column = NULL;
-    float *value = NULL;
-    int status = TR_NEW(&begin, n + 1);
-    if (status == TR_OK) status = TR_NEW(&column, most);
-    if (status == TR_OK) status = TR_NEW(&value, most);
-    for (size_t i = 0; i < n && status == TR_OK; i++) {
+    uint64_t at = 0, most = b->begin[first + n] - b->begin[first];
+    TR_FREED uint64_t *begin = NULL;
+    TR_FREED uint32_t *column = NULL;
+    TR_FREED float *value = NULL;
+    TR_TRY(TR_NEW(&begin, n + 1));
+    TR_TRY(TR_NEW(&column, most));
+    TR_TRY(TR_NEW(&value, most));
+    for (size_t i = 0; i < n; i++) {
         for (uint64_t k = b->begin[first + i]; k < b->begin[first + i + 1]; k++) {
             if (a->column[b->column[k]] == UINT32_MAX) continue;
             column[at] = a->column[b->column[k]];
@@ -175,11 +174,7 @@ static int average_predict_rows(struct tr_average *a, const struct tr_model *m, 
     tr_records records = {
         .rows = {.n = n, .begin = begin, .column = column, .value = value, .label = b->label + first},
         .first = first};
-    if (status == TR_OK) status = m->class->predict(m->model, q, &records, a->out + first * a->width);
-    free(begin);
-    free(column);
-    free(value);
-    return status;
+    return m->class->predict(m->model, q, &records, a->out + first * a->width);
 }
 
 static int average_predict(struct tr_average *a, const struct tr_model *m, tr_query *q, const char *folder)
@@ -203,16 +198,15 @@ static int average_predict(struct tr_average *a, const struct tr_model *m, tr_qu
 
 static int average_evaluate(struct tr_average *a, const struct tr_model *m, tr_query *q, const double *mine)
 {
-    double *all = NULL;
-    int status = average_collect(a, mine, a->width * sizeof *mine, (void **)&all);
-    if (status == TR_OK && a->tr->rank == 0) {
+    TR_FREED double *all = NULL;
+    int status = TR_OK;
+    TR_TRY(average_collect(a, mine, a->width * sizeof *mine, (void **)&all));
+    if (a->tr->rank == 0) {
         tr_records records = {.rows = {.n = a->all, .label = a->label, .weight = a->weight}};
         status = m->class->evaluate(m->model, q, &records, all);
         if (status == TR_OK) status = m->class->figures(m->model, q, a->all);
     }
-    status = tr_agree(a->tr, status);
-    free(all);
-    return status;
+    return tr_agree(a->tr, status);
 }
 
 /* Reports the figures of the model of task i; after the last one those of the mean, as "test_" and their names. */

@@ -204,10 +204,10 @@ static int find_top_together(struct count *c)
     static const struct tr_ids none = {.are_text = true};
     size_t n = c->schema->n,
            at = 0; /* at: index of the first value of a column in the texts of all columns */
-    struct tr_counted *met;
-    struct tr_dictionary_column *column;
+    TR_FREED struct tr_counted *met = NULL;
+    TR_FREED struct tr_dictionary_column *column = NULL;
+    TR_FREED uint32_t **number = NULL;
     struct tr_dictionary *dictionary = NULL;
-    uint32_t **number;
     TR_TRY(TR_NEW(&met, n));
     TR_TRY(TR_NEW(&column, n));
     TR_TRY(TR_NEW(&number, n));
@@ -237,9 +237,6 @@ static int find_top_together(struct count *c)
     }
     for (size_t k = 0; k < n; k++) free(number[k]);
     tr_dictionary_free(&dictionary);
-    free(met);
-    free(column);
-    free(number);
     return status;
 }
 
@@ -248,7 +245,7 @@ static int find_top_together(struct count *c)
 /* Combines moments and quantiles of a column on rank 0; the other ranks get the moments only. */
 static int join_numbers(const struct count *c, struct sum *s)
 {
-    struct sum *all;
+    TR_FREED struct sum *all = NULL;
     struct tr_quantiles *q = &s->quantiles;
     int32_t levels = 0;
     TR_TRY(TR_NEW(&all, (size_t)c->tr->size));
@@ -264,20 +261,17 @@ static int join_numbers(const struct count *c, struct sum *s)
         s->mean += apart * (double)b->n / n;
         s->n += b->n;
     }
-    free(all);
     TR_TRY(status);
     for (int32_t l = 0; l < TR_QUANTILES_LEVELS; l++)
         if (q->level[l].n > 0) levels = l + 1;
     TR_TRY(tr_all_reduce(c->tr, TR_SET_ALL, TR_MAX, TR_I32, &levels, 1));
     for (int32_t l = 0; l < levels; l++) {
-        uint32_t *key;
+        TR_FREED uint32_t *key = NULL;
         uint64_t n;
         size_t own = c->tr->rank == 0 ? q->level[l].n : 0;
         TR_TRY(tr_gather_to_all(c->tr, TR_SET_ALL, q->level[l].key, q->level[l].n, sizeof *key, (void **)&key,
                                 &n));
-        status = c->tr->rank == 0 ? tr_quantiles_join(q, (size_t)l, key + own, (size_t)n - own) : TR_OK;
-        free(key);
-        TR_TRY(status);
+        if (c->tr->rank == 0) TR_TRY(tr_quantiles_join(q, (size_t)l, key + own, (size_t)n - own));
     }
     return TR_OK;
 }

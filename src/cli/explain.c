@@ -208,21 +208,21 @@ static void explain_ranks(const tr_context *tr, int first, int last, const char 
 int tr_explain_layout(tr_context *tr)
 {
     enum { HOST = 64 };
-    char host[HOST] = "", *hosts = NULL;
+    char host[HOST] = "";
+    TR_FREED char *hosts = NULL;
     gethostname(host, sizeof host - 1);
     TR_TRY(tr_agree(tr, TR_NEW(&hosts, (size_t)tr->size * HOST)));
     MPI_Request request;
     MPI_Igather(host, HOST, MPI_CHAR, hosts, HOST, MPI_CHAR, 0, tr->world, &request);
-    int status = tr_wait_request(tr, &request, "all ranks to say their host");
-    for (int first = 0, end; status == TR_OK && tr->rank == 0 && first < tr->size; first = end) {
+    TR_TRY(tr_wait_request(tr, &request, "all ranks to say their host"));
+    for (int first = 0, end; tr->rank == 0 && first < tr->size; first = end) {
         for (end = first + 1; end < tr->size; end++)
             if (roles_of(tr, first) != roles_of(tr, end) || tr->node_of[first] != tr->node_of[end]) break;
         explain_ranks(tr, first, end - 1, hosts + (size_t)first * HOST);
     }
     if (tr->rank == 0)
         tr_printf(stderr, "explain: kernels of %s, as all ranks can use them\n", tr_cpu_name(tr_cpu()));
-    free(hosts);
-    return status;
+    return TR_OK;
 }
 
 /* ---- tables ---- */
@@ -310,8 +310,9 @@ static void explain_views_of_all(struct described *view, int n)
 
 static int explain_views(tr_context *tr)
 {
-    struct described *mine = NULL, *all = NULL;
-    int n = (int)tr->tables->view_count, bytes = n * (int)sizeof *mine, *count = NULL, *at = NULL;
+    TR_FREED struct described *mine = NULL, *all = NULL;
+    TR_FREED int *count = NULL, *at = NULL;
+    int n = (int)tr->tables->view_count, bytes = n * (int)sizeof *mine;
     MPI_Request request;
     int status = TR_NEW(&mine, (size_t)n);
     if (status == TR_OK) status = TR_NEW(&count, (size_t)tr->size);
@@ -321,31 +322,23 @@ static int explain_views(tr_context *tr)
         mine[i].keys = view->n;
         tr_view_describe(view, mine[i].text, sizeof mine[i].text);
     }
-    status = tr_agree(tr, status);
-    if (status == TR_OK) {
-        MPI_Iallgather(&bytes, 1, MPI_INT, count, 1, MPI_INT, tr->world, &request);
-        status = tr_wait_request(tr, &request, "all ranks to count their views");
-    }
-    for (int r = 0; r < tr->size && status == TR_OK; r++) at[r + 1] = at[r] + count[r];
-    int total = status == TR_OK ? at[tr->size] / (int)sizeof *mine : 0;
-    if (status == TR_OK) status = tr_agree(tr, tr->rank == 0 ? TR_NEW(&all, (size_t)total) : TR_OK);
-    if (status == TR_OK) {
-        MPI_Igatherv(mine, bytes, MPI_BYTE, all, count, at, MPI_BYTE, 0, tr->world, &request);
-        status = tr_wait_request(tr, &request, "all ranks to describe their views");
-    }
-    if (status == TR_OK && tr->rank == 0) explain_views_of_all(all, total);
-    free(mine);
-    free(all);
-    free(count);
-    free(at);
-    return status;
+    TR_TRY(tr_agree(tr, status));
+    MPI_Iallgather(&bytes, 1, MPI_INT, count, 1, MPI_INT, tr->world, &request);
+    TR_TRY(tr_wait_request(tr, &request, "all ranks to count their views"));
+    for (int r = 0; r < tr->size; r++) at[r + 1] = at[r] + count[r];
+    int total = at[tr->size] / (int)sizeof *mine;
+    TR_TRY(tr_agree(tr, tr->rank == 0 ? TR_NEW(&all, (size_t)total) : TR_OK));
+    MPI_Igatherv(mine, bytes, MPI_BYTE, all, count, at, MPI_BYTE, 0, tr->world, &request);
+    TR_TRY(tr_wait_request(tr, &request, "all ranks to describe their views"));
+    if (tr->rank == 0) explain_views_of_all(all, total);
+    return TR_OK;
 }
 
 int tr_explain_stage(void *who, const tr_stage *stage)
 {
     tr_context *tr = who;
     const struct tr_tables *tables = tr->tables;
-    int *used = NULL; /* by table: a worker has a view of it in this stage */
+    TR_FREED int *used = NULL; /* by table: a worker has a view of it in this stage */
     size_t n = 0;
     MPI_Request request;
     TR_TRY(tr_agree(tr, TR_NEW(&used, tables->count)));
@@ -353,16 +346,15 @@ int tr_explain_stage(void *who, const tr_stage *stage)
         for (size_t k = 0; k < tables->view_count; k++)
             used[i] |= tables->views[k]->view.table == tables->table[i];
     MPI_Iallreduce(MPI_IN_PLACE, used, (int)tables->count, MPI_INT, MPI_MAX, tr->world, &request);
-    int status = tr_wait_request(tr, &request, "all ranks to name their tables");
-    for (size_t i = 0; i < tables->count; i++) n += status == TR_OK && used[i];
+    TR_TRY(tr_wait_request(tr, &request, "all ranks to name their tables"));
+    for (size_t i = 0; i < tables->count; i++) n += used[i] != 0;
     if (n > 0 && tr->rank == 0 && stage->epochs_per_clock > 0)
         tr_printf(stderr, "explain: stage %s: %lld clocks, %.4g in an epoch\n", stage->name,
                   (long long)stage->clocks, 1 / stage->epochs_per_clock);
     else if (n > 0 && tr->rank == 0)
         tr_printf(stderr, "explain: stage %s: %lld clock%s\n", stage->name, (long long)stage->clocks,
                   stage->clocks == 1 ? "" : "s");
-    for (size_t i = 0; status == TR_OK && i < tables->count; i++)
-        if (used[i]) status = explain_table(tr, tables->table[i]);
-    free(used);
-    return status != TR_OK || n == 0 ? status : explain_views(tr);
+    for (size_t i = 0; i < tables->count; i++)
+        if (used[i]) TR_TRY(explain_table(tr, tables->table[i]));
+    return n == 0 ? TR_OK : explain_views(tr);
 }

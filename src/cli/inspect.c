@@ -82,11 +82,11 @@ static int by_count(const void *a, const void *b)
 /* Shows the keys of all servers, and the number of keys that move if a server is added. */
 static int show_servers(const struct tr_partition *now, const struct tr_partition *then, double key_bytes)
 {
-    uint64_t *keys, *sorted;
+    TR_FREED uint64_t *keys = NULL;
     uint32_t n = now->servers;
     char points[48] = "";
     TR_TRY(TR_NEW(&keys, 2 * (size_t)n));
-    sorted = keys + n;
+    uint64_t *sorted = keys + n;
     tr_partition_count(now, keys);
     memcpy(sorted, keys, n * sizeof *keys);
     qsort(sorted, n, sizeof *sorted, by_count);
@@ -104,28 +104,22 @@ static int show_servers(const struct tr_partition *now, const struct tr_partitio
     tr_printf(stdout, "\n%12s  %12s  bytes\n", "server", "keys");
     for (uint32_t s = 0; s < n; s++)
         printf("%12u  %12llu  %.0f\n", s, (unsigned long long)keys[s], (double)keys[s] * key_bytes);
-    free(keys);
     return TR_OK;
 }
 
 static int show_keys(const struct tr_model *m, const struct tr_arguments *a, long servers)
 {
-    struct tr_partition now = {0}, then = {0};
+    TR_CLOSED_BY(tr_partition_free) struct tr_partition now = {0}, then = {0};
     enum tr_dtype dtype;
     const char *with = NULL;
     if (!m->class->keys) return tr_fail(TR_ERR_USAGE, "inspect: --servers is not for %s", m->class->noun);
     uint64_t keys = m->class->keys(m->model, &dtype, &with);
     double key_bytes = dtype == TR_F32 ? 4 : 8;
-    int status = make_partition(m, a, keys, servers, &now);
-    if (status == TR_OK) status = make_partition(m, a, keys, servers + 1, &then);
-    if (status == TR_OK) {
-        show_line("keys", "%llu of %s%s%s, %s", (unsigned long long)keys, dtype == TR_F32 ? "f32" : "f64",
-                  with ? " with " : "", with ? with : "", tr_bytes((double)keys * key_bytes).text);
-        status = show_servers(&now, &then, key_bytes);
-    }
-    tr_partition_free(&now);
-    tr_partition_free(&then);
-    return status;
+    TR_TRY(make_partition(m, a, keys, servers, &now));
+    TR_TRY(make_partition(m, a, keys, servers + 1, &then));
+    show_line("keys", "%llu of %s%s%s, %s", (unsigned long long)keys, dtype == TR_F32 ? "f32" : "f64",
+              with ? " with " : "", with ? with : "", tr_bytes((double)keys * key_bytes).text);
+    return show_servers(&now, &then, key_bytes);
 }
 
 /* ---- data ---- */
@@ -180,61 +174,53 @@ static int count_rows(void *state, const tr_records *records)
 
 static int show_data(char *path)
 {
-    struct tr_files files;
-    struct data *d;
+    TR_CLOSED_BY(tr_files_close) struct tr_files files = {.n = 0};
+    struct data data = {.lowest = UINT32_MAX,
+                        .binary = true,
+                        .least = INFINITY,
+                        .least_label = INFINITY,
+                        .most = -INFINITY,
+                        .most_label = -INFINITY},
+                *d = &data;
+    tr_read_options options = {.format = TR_FORMAT_LIBSVM, .labelled = true};
     TR_TRY(tr_files_open(&path, 1, &files));
-    int status = TR_NEW(&d, 1);
-    if (status == TR_OK) {
-        d->lowest = UINT32_MAX;
-        d->binary = true;
-        d->least = d->least_label = INFINITY;
-        d->most = d->most_label = -INFINITY;
-        tr_read_options options = {.format = TR_FORMAT_LIBSVM, .labelled = true};
-        status = tr_read_rows(&path, 1, &options, count_rows, d);
-        if (status == TR_OK && d->rows == 0)
-            status = tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", path);
+    TR_TRY(tr_read_rows(&path, 1, &options, count_rows, d));
+    if (d->rows == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", path);
+    const char *packing = tr_packing_word(files.file[0].packing);
+    show_line("data", "LIBSVM%s%s", packing ? ", " : "", packing ? packing : "");
+    show_line("rows", "%llu", (unsigned long long)d->rows);
+    if (d->nonzeros > 0) {
+        show_line("features", "%llu", (unsigned long long)d->highest + 1 - (d->lowest > 0));
+        show_line("index base", "%d (indices %u to %u)", d->lowest > 0, d->lowest, d->highest);
     }
-    if (status == TR_OK) {
-        const char *packing = tr_packing_word(files.file[0].packing);
-        show_line("data", "LIBSVM%s%s", packing ? ", " : "", packing ? packing : "");
-        show_line("rows", "%llu", (unsigned long long)d->rows);
-        if (d->nonzeros > 0) {
-            show_line("features", "%llu", (unsigned long long)d->highest + 1 - (d->lowest > 0));
-            show_line("index base", "%d (indices %u to %u)", d->lowest > 0, d->lowest, d->highest);
-        }
-        show_line("non-zeros", "%llu, %.4g in a row, %llu at most", (unsigned long long)d->nonzeros,
-                  (double)d->nonzeros / (double)d->rows, (unsigned long long)d->longest);
-        if (d->empty > 0) show_line("empty rows", "%llu", (unsigned long long)d->empty);
-        if (d->nonzeros > 0 && d->binary) show_line("values", "all 1");
-        else if (d->nonzeros > 0) show_line("values", "%.6g to %.6g", (double)d->least, (double)d->most);
-        if (d->kinds > KINDS)
-            show_line("labels", "more than %d kinds, from %.9g to %.9g", KINDS, (double)d->least_label,
-                      (double)d->most_label);
-        for (size_t i = 0; i < d->kinds && d->kinds <= KINDS; i++)
-            show_line(i == 0 ? "labels" : "", "%.9g: %llu rows (%.2f %%)", (double)d->kind[i].label,
-                      (unsigned long long)d->kind[i].rows, 100 * (double)d->kind[i].rows / (double)d->rows);
-    }
-    free(d);
-    tr_files_close(&files);
-    return status;
+    show_line("non-zeros", "%llu, %.4g in a row, %llu at most", (unsigned long long)d->nonzeros,
+              (double)d->nonzeros / (double)d->rows, (unsigned long long)d->longest);
+    if (d->empty > 0) show_line("empty rows", "%llu", (unsigned long long)d->empty);
+    if (d->nonzeros > 0 && d->binary) show_line("values", "all 1");
+    else if (d->nonzeros > 0) show_line("values", "%.6g to %.6g", (double)d->least, (double)d->most);
+    if (d->kinds > KINDS)
+        show_line("labels", "more than %d kinds, from %.9g to %.9g", KINDS, (double)d->least_label,
+                  (double)d->most_label);
+    for (size_t i = 0; i < d->kinds && d->kinds <= KINDS; i++)
+        show_line(i == 0 ? "labels" : "", "%.9g: %llu rows (%.2f %%)", (double)d->kind[i].label,
+                  (unsigned long long)d->kind[i].rows, 100 * (double)d->kind[i].rows / (double)d->rows);
+    return TR_OK;
 }
 
 /* ---- the folder of a run ---- */
 
 static int show_file(const char *folder, const char *name)
 {
-    char *path, *line = NULL;
+    TR_FREED char *path = NULL, *line = NULL;
     size_t room = 0;
     TR_TRY(tr_format(&path, "%s/%s", folder, name));
     FILE *file = fopen(path, "re");
-    free(path);
     if (!file) return TR_OK; /* not every run has each */
     tr_printf(stdout, "\n%s\n", name);
     while (getline(&line, &room, file) > 0) {
         line[strcspn(line, "\n")] = '\0';
         tr_put_wrapped(stdout, line, 4);
     }
-    free(line);
     fclose(file);
     return TR_OK;
 }

@@ -159,51 +159,19 @@ static int rows_read_set(tr_context *world, int number, struct set *set)
 /* Opens the folder for derived rows, if there can be one. Simulated nodes would share it. */
 static int rows_open_pool(tr_context *world, struct task_rows *r)
 {
-    char *path = NULL;
+    TR_FREED char *path = NULL;
     int status = TR_OK;
     if (world->job->ranks.node_size > 0) return TR_OK;
     if (world->node_rank == 0) (void)tr_cache_folder_lock(NULL, world->job->output, &r->folder);
     else status = tr_cache_folder_path(NULL, world->job->output, &path);
     TR_TRY(tr_barrier(world, world->node, "a folder for rows"));
+    TR_TRY(status);
     const char *folder = path ? path : r->folder.path;
-    if (status == TR_OK && folder) status = tr_format(&r->pool, "%s/" TR_CACHE_FILES, folder);
-    free(path);
-    if (status != TR_OK || !r->pool || tr_persistent_is_own(r->pool)) return status;
+    if (folder) TR_TRY(tr_format(&r->pool, "%s/" TR_CACHE_FILES, folder));
+    if (!r->pool || tr_persistent_is_own(r->pool)) return TR_OK;
     free(r->pool);
     r->pool = NULL;
     return TR_OK;
-}
-
-/* wanted: whether each task will run; on rank 0. All ranks. */
-static int rows_open(tr_context *world, const bool *wanted, struct task_rows *r)
-{
-    enum { LAST_NUMBER = 32767 };
-    const tr_job *job = world->job;
-    bool *sent = NULL;
-    int status = TR_NEW(&sent, job->tasks);
-    if (status == TR_OK && world->rank == 0) memcpy(sent, wanted, job->tasks * sizeof *sent);
-    if (status == TR_OK) status = TR_NEW(&r->of, job->tasks);
-    r->folder.lock = -1;
-    status = tr_agree(world, status);
-    if (status == TR_OK) status = tr_broadcast(world, TR_SET_ALL, 0, sent, job->tasks * sizeof *sent);
-    if (status == TR_OK) {
-        status = rows_find_sets(job, sent, r);
-        if (status == TR_OK) status = TR_NEW(&r->set, (size_t)r->n);
-        status = tr_agree(world, status);
-    }
-    if (status == TR_OK && r->n > 0) status = tr_agree(world, rows_open_pool(world, r));
-    free(sent);
-    for (int i = 0; status == TR_OK && i < r->n; i++) {
-        struct set *set = &r->set[i];
-        rows_choose_job(job, r->of, i, set);
-        set->rows.folder = r->pool;
-        int outcome = rows_read_set(world, LAST_NUMBER - i, set);
-        /* a failure is no error: the tasks read the data themselves and report errors in them */
-        if (outcome == TR_ERR_SYSTEM)
-            tr_say(world, "note:          each task reads its rows: %s", tr_error_text());
-        if (outcome != TR_OK) rows_close_set(world, set);
-    }
-    return status;
 }
 
 static void rows_close(tr_context *world, struct task_rows *r)
@@ -358,7 +326,8 @@ static bool choose_best(struct tasks *d, bool *any)
 {
     const tr_job *job = d->world->job;
     struct tr_schedule *schedule = d->schedule;
-    bool *candidate, last = true;
+    TR_FREED bool *candidate = NULL;
+    bool last = true;
     size_t candidates = 0, most = 1;
     for (size_t i = 0; i < job->tasks; i++) {
         const struct tr_scheduled *t = &schedule->task[i];
@@ -390,7 +359,6 @@ static bool choose_best(struct tasks *d, bool *any)
         schedule->task[i].held = false;
         schedule->task[i].state = TR_TASK_DROPPED;
     }
-    free(candidate);
     *any = best < job->tasks;
     return candidates > 0;
 }
@@ -639,14 +607,12 @@ static bool find_done_tasks(struct tasks *d)
             d->schedule->task[i].state = TR_TASK_DONE;
             d->row[i].objective = seen.objective;
         }
-        char *to = NULL;
-        uint64_t *number = NULL;
+        TR_FREED char *to = NULL;
+        TR_FREED uint64_t *number = NULL;
         size_t n = 0;
         bool listed = tr_checkpoints_place(own->checkpoint.to, own->output, &to) == TR_OK &&
                       tr_checkpoints_list(to, &number, &n) == TR_OK;
         any = any || seen.done || (listed && n > 0);
-        free(number);
-        free(to);
     }
     return any;
 }
@@ -654,16 +620,13 @@ static bool find_done_tasks(struct tasks *d)
 /* Checks that the job in the folder is this one. */
 static int compare_jobs(const tr_context *world)
 {
-    char *path, *text = NULL, *change = NULL;
+    TR_FREED char *path = NULL, *text = NULL, *change = NULL;
     size_t length;
     TR_TRY(tr_format(&path, "%s/job.yaml", world->job->output));
-    int status = tr_job_read_text(path, &text, &length);
-    free(path);
-    if (status == TR_OK) status = tr_job_compare(world->job, text, &change);
+    TR_TRY(tr_job_read_text(path, &text, &length));
+    TR_TRY(tr_job_compare(world->job, text, &change));
     if (change) tr_say(world, "note:          the job has changed: %s", change);
-    free(change);
-    free(text);
-    return status;
+    return TR_OK;
 }
 
 static int open_director(struct tasks *d)
@@ -738,25 +701,39 @@ static int check_task(const tr_job *job, const struct tr_job_task *task)
     return class->check ? class->check(task->job, task->job->options) : TR_OK;
 }
 
-/* Reads the rows that several tasks use. */
+/* Reads the rows that several tasks use. All ranks. */
 static int open_rows(struct tasks *d)
 {
+    enum { LAST_NUMBER = 32767 };
     tr_context *world = d->world;
+    struct task_rows *r = &d->rows;
     size_t tasks = world->job->tasks;
-    bool *wanted = NULL;
-    int status = world->rank == 0 ? TR_NEW(&wanted, tasks) : TR_OK;
-    for (size_t i = 0; status == TR_OK && wanted && i < tasks; i++)
-        wanted[i] = d->schedule->task[i].state == TR_TASK_WAITING;
-    status = tr_agree(world, status);
-    if (status == TR_OK) status = rows_open(world, wanted, &d->rows);
-    free(wanted);
-    if (status != TR_OK || world->rank != 0) return tr_agree(world, status);
-    status = TR_NEW(&d->wanted, (size_t)d->rows.n);
-    for (int i = 0; status == TR_OK && i < d->rows.n; i++) {
+    TR_FREED bool *will_run = NULL; /* by task */
+    int status = TR_NEW(&will_run, tasks);
+    for (size_t i = 0; status == TR_OK && world->rank == 0 && i < tasks; i++)
+        will_run[i] = d->schedule->task[i].state == TR_TASK_WAITING;
+    if (status == TR_OK) status = TR_NEW(&r->of, tasks);
+    r->folder.lock = -1;
+    TR_TRY(tr_agree(world, status));
+    TR_TRY(tr_broadcast(world, TR_SET_ALL, 0, will_run, tasks * sizeof *will_run));
+    status = rows_find_sets(world->job, will_run, r);
+    if (status == TR_OK) status = TR_NEW(&r->set, (size_t)r->n);
+    if (status == TR_OK) status = TR_NEW(&d->wanted, (size_t)r->n);
+    TR_TRY(tr_agree(world, status));
+    if (r->n > 0) TR_TRY(tr_agree(world, rows_open_pool(world, r)));
+    for (int i = 0; i < r->n; i++) {
+        struct set *set = &r->set[i];
+        rows_choose_job(world->job, r->of, i, set);
+        set->rows.folder = r->pool;
+        int outcome = rows_read_set(world, LAST_NUMBER - i, set);
+        /* a failure is no error: the tasks read the data themselves and report errors in them */
+        if (outcome == TR_ERR_SYSTEM)
+            tr_say(world, "note:          each task reads its rows: %s", tr_error_text());
+        if (outcome != TR_OK) rows_close_set(world, set);
         d->wanted[i] = true;
-        d->readings += d->rows.set[i].node != NULL;
+        d->readings += set->node != NULL;
     }
-    return tr_agree(world, status);
+    return TR_OK;
 }
 
 int tr_tasks_run(tr_context *world, const struct tr_run_options *options)

@@ -172,7 +172,7 @@ static bool parse_pace(const char *text, struct tr_job_pace *pace)
     return parse_integer(number, &pace->clocks) && pace->clocks > 0 && pace->clocks <= INT64_MAX;
 }
 
-/* Sets a field that is neither text nor a list. Returns false if the text is no value of this kind. */
+/* Sets the field of a number, a word or a time. Returns false if the text is not a value of this kind. */
 static bool parse_value(void *field, const tr_option *key, const char *text)
 {
     static const char *const switches[] = {"no", "yes", "false", "true", "off", "on"};

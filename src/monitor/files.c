@@ -92,12 +92,10 @@ static int json_render(json_writer *write, const void *what, char **text, size_t
 static int json_replace(const char *folder, const char *name, bool durable, json_writer *write,
                         const void *what)
 {
-    char *text;
+    TR_FREED char *text = NULL;
     size_t length;
-    int status = json_render(write, what, &text, &length);
-    if (status == TR_OK) status = tr_replace_file(folder, name, text, length, durable);
-    free(text);
-    return status;
+    TR_TRY(json_render(write, what, &text, &length));
+    return tr_replace_file(folder, name, text, length, durable);
 }
 
 /* ---- tasks of a job, in its status.json and summary.json ---- */
@@ -625,12 +623,10 @@ static int ranks_write_file(FILE *file, const void *what)
 
 int tr_ranks_write(const tr_context *tr, const char *folder)
 {
-    struct ranks_file f = {.tr = tr};
-    TR_TRY(TR_NEW(&f.seen, (size_t)tr->size));
-    tr_clock_see(tr->sync->clock, f.seen);
-    int status = json_replace(folder, "ranks.json", false, ranks_write_file, &f);
-    free(f.seen);
-    return status;
+    TR_FREED struct tr_rank_seen *seen = NULL;
+    TR_TRY(TR_NEW(&seen, (size_t)tr->size));
+    tr_clock_see(tr->sync->clock, seen);
+    return json_replace(folder, "ranks.json", false, ranks_write_file, &(struct ranks_file){tr, seen});
 }
 
 /* ---- events.csv ---- */

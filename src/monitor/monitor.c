@@ -244,21 +244,19 @@ static int snapshot_account(void *who, tr_snapshot *snapshot)
 static int take_folder(tr_context *tr, bool continues, char **moved, int *lock)
 {
     const struct tr_job *job = tr->job;
-    char *text = NULL;
+    TR_FREED char *text = NULL;
     *moved = NULL;
     TR_TRY(tr_output_take(job->output, continues ? NULL : moved, lock));
     if (*moved) tr_say(tr, "output:        the earlier run in %s is now %s", job->output, *moved);
-    int status = tr_job_as_text(job, &text);
-    if (status == TR_OK) status = tr_replace_file(job->output, "job.yaml", text, strlen(text), true);
-    free(text);
-    return status;
+    TR_TRY(tr_job_as_text(job, &text));
+    return tr_replace_file(job->output, "job.yaml", text, strlen(text), true);
 }
 
 /* Prints the checkpoint from which the run continues, and its age since its manifest was written. */
 static void say_continues(const struct tr_monitor *m, const struct tr_manifest *from)
 {
     const struct tr_job *job = m->tr->job;
-    char *to = NULL, *folder = NULL, *path = NULL;
+    TR_FREED char *to = NULL, *folder = NULL, *path = NULL;
     struct stat file;
     struct timespec now;
     double age = NAN;
@@ -274,9 +272,6 @@ static void say_continues(const struct tr_monitor *m, const struct tr_manifest *
         clock_gettime(CLOCK_REALTIME, &now) == 0)
         age =
             (double)(now.tv_sec - file.st_mtim.tv_sec) + 1e-9 * (double)(now.tv_nsec - file.st_mtim.tv_nsec);
-    free(to);
-    free(folder);
-    free(path);
     tr_say(m->tr,
            "continues:     from checkpoint %" PRIu64 " at epoch %.2f (clock %" PRId64 "), written %s ago",
            from->number, from->facts.epoch, from->facts.clock, tr_duration(age).text);
