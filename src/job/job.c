@@ -604,32 +604,34 @@ static int read_document(struct reader *r)
     return TR_OK;
 }
 
+/* Reads the text: a list into `items`, or a job if that is NULL. */
+static int reader_run(struct reader *r, const char *name, struct tr_job_setting *items)
+{
+    int status = TR_OK;
+    if (!yaml_parser_initialize(&r->yaml)) return tr_fail(TR_ERR_SYSTEM, "out of memory for %s", name);
+    yaml_parser_set_input_string(&r->yaml, (const yaml_char_t *)r->text, r->length);
+    if (!items) status = read_document(r);
+    /* the start of the stream, of the document, of the list */
+    for (int i = 0; i < 3 && items && status == TR_OK; i++) status = reader_next(r);
+    if (items && status == TR_OK)
+        status = read_items(r, name, r->event.type == YAML_MAPPING_START_EVENT, items);
+    if (items && status == TR_OK) status = reader_next(r);
+    yaml_event_delete(&r->event);
+    yaml_parser_delete(&r->yaml);
+    return status;
+}
+
 int tr_job_read_yaml(struct tr_job *job, const char *text, size_t length)
 {
     struct reader r = {.text = text, .length = length, .job = job};
     if (length > LARGEST_FILE)
         return tr_fail(TR_ERR_CONFIG, "%s: larger than 1 MiB: not a job file?", job->path);
-    if (!yaml_parser_initialize(&r.yaml)) return tr_fail(TR_ERR_SYSTEM, "out of memory for the job file");
-    yaml_parser_set_input_string(&r.yaml, (const yaml_char_t *)text, length);
-    int status = read_document(&r);
-    yaml_event_delete(&r.event);
-    yaml_parser_delete(&r.yaml);
-    return status;
+    return reader_run(&r, "the job file", NULL);
 }
 
 int tr_job_read_list(const char *where, const char *name, const char *text, struct tr_job_setting *items)
 {
-    struct reader r = {.text = text, .length = strlen(text), .where = where};
-    int status = TR_OK;
-    if (!yaml_parser_initialize(&r.yaml)) return tr_fail(TR_ERR_SYSTEM, "out of memory for %s", name);
-    yaml_parser_set_input_string(&r.yaml, (const yaml_char_t *)text, r.length);
-    /* the start of the stream, of the document, of the list */
-    for (int i = 0; i < 3 && status == TR_OK; i++) status = reader_next(&r);
-    if (status == TR_OK) status = read_items(&r, name, r.event.type == YAML_MAPPING_START_EVENT, items);
-    if (status == TR_OK) status = reader_next(&r);
-    yaml_event_delete(&r.event);
-    yaml_parser_delete(&r.yaml);
-    return status;
+    return reader_run(&(struct reader){.text = text, .length = strlen(text), .where = where}, name, items);
 }
 
 /* Reads one byte more than the limit, so that the parser can report files that are too long. */

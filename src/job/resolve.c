@@ -406,10 +406,9 @@ static int name_of_file(struct tr_job *job)
 static int resolve_task(struct tr_job *whole, struct tr_job_task *task)
 {
     struct tr_job *job = task->job;
-    struct sources from = {job, whole, task, {""}};
+    struct sources from = {job, whole, task, tr_job_task_prefix(task)};
     job->own = whole->own;
     job->reader = whole->reader;
-    snprintf(from.prefix.text, sizeof from.prefix.text, "tasks.%s.", task->name);
     TR_TRY(resolve_job(&from));
     if (!job->name) TR_TRY(tr_copy_string(task->name, &job->name));
     const char *own = task->run == TR_RUN_BEST ? "best" : task->name; /* only one task runs */
@@ -424,7 +423,7 @@ static int resolve_task(struct tr_job *whole, struct tr_job_task *task)
 }
 
 /* Reports unused settings. Unknown keys are reported before keys of other classes. */
-static int check_used(const struct tr_job *job, const char *prefix)
+static int check_known(const struct tr_job *job, const char *prefix)
 {
     const struct tr_model_class *class;
     for (int foreign = 0; foreign < 2; foreign++)
@@ -607,12 +606,9 @@ static int resolve(struct tr_job *job)
     if (!job->name) TR_TRY(name_of_file(job));
     if (!job->output) TR_TRY(tr_format(&job->output, "runs/%s", job->name));
     for (size_t i = 0; i < job->tasks; i++) TR_TRY(resolve_task(job, &job->task[i]));
-    if (strict) TR_TRY(check_used(job, ""));
-    for (size_t i = 0; i < job->tasks && strict; i++) {
-        struct tr_job_name prefix;
-        snprintf(prefix.text, sizeof prefix.text, "tasks.%s.", job->task[i].name);
-        TR_TRY(check_used(job->task[i].job, prefix.text));
-    }
+    if (strict) TR_TRY(check_known(job, ""));
+    for (size_t i = 0; i < job->tasks && strict; i++)
+        TR_TRY(check_known(job->task[i].job, tr_job_task_prefix(&job->task[i]).text));
     for (size_t i = 0; i < job->tasks; i++) TR_TRY(link_task(job, &job->task[i]));
     TR_TRY(check_order(job));
     for (size_t i = 0; i < job->tasks; i++) TR_TRY(check_folders(job, i));

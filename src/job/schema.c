@@ -373,6 +373,13 @@ struct tr_job_name tr_job_join(const char *prefix, const char *name)
     return joined;
 }
 
+struct tr_job_name tr_job_task_prefix(const struct tr_job_task *task)
+{
+    struct tr_job_name prefix;
+    snprintf(prefix.text, sizeof prefix.text, "tasks.%s.", task->name);
+    return prefix;
+}
+
 bool tr_job_is_word(const char *text)
 {
     size_t length = strlen(text);

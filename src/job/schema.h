@@ -39,6 +39,7 @@ struct tr_job_name {
     char text[TR_JOB_LONGEST_NAME];
 };
 struct tr_job_name tr_job_join(const char *prefix, const char *name);
+struct tr_job_name tr_job_task_prefix(const struct tr_job_task *task); /* "tasks.NAME." */
 
 /* Returns the n-th key of that name, because several classes may define one each, and its class (NULL: the engine); NULL if
  * there are no more. */

@@ -329,11 +329,8 @@ bool tr_job_value_text(const struct tr_job_slot *slot, char **text)
 
 bool tr_job_same(const struct tr_job_slot *a, const struct tr_job_slot *b)
 {
-    char *x = NULL, *y = NULL;
-    bool same = tr_job_value_text(a, &x) && tr_job_value_text(b, &y) && !strcmp(x, y);
-    free(x);
-    free(y);
-    return same;
+    TR_FREED char *x = NULL, *y = NULL;
+    return tr_job_value_text(a, &x) && tr_job_value_text(b, &y) && !strcmp(x, y);
 }
 
 static void words_append(struct tr_job_words *words, const char *format, ...)

@@ -36,22 +36,14 @@ static int put_setting(struct writer *w, const char *name, const struct tr_job_s
         tr_job_put_value(w->file, slot, true);
         return TR_OK;
     }
-    char *line = NULL;
-    size_t length = 0;
-    FILE *memory = open_memstream(&line, &length);
-    if (memory) {
-        fprintf(memory, "%*s%s: ", w->indent, "", name);
-        tr_job_put_value(memory, slot, false);
-    }
-    bool complete = memory && fclose(memory) == 0;
-    if (complete) {
-        fprintf(w->file, "%-35s # ", line);
-        const char *where = *slot->where ? *slot->where : "default";
-        tr_put_visible(w->file, where, strlen(where));
-        fputc('\n', w->file);
-    }
-    free(line);
-    return complete ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory for writing the job");
+    TR_FREED char *value = NULL, *line = NULL;
+    const char *where = *slot->where ? *slot->where : "default";
+    if (!tr_job_value_text(slot, &value)) return tr_fail(TR_ERR_SYSTEM, "out of memory for writing the job");
+    TR_TRY(tr_format(&line, "%*s%s: %s", w->indent, "", name, value));
+    fprintf(w->file, "%-35s # ", line);
+    tr_put_visible(w->file, where, strlen(where));
+    fputc('\n', w->file);
+    return TR_OK;
 }
 
 static void open_level(struct writer *w, const char *name)
@@ -133,21 +125,21 @@ static int put_job(struct writer *w, const struct tr_job *job)
     TR_TRY(put_section(w, job, ""));
     for (size_t i = 0; i < TR_JOB_SECTIONS; i++)
         if (!tr_job_sections[i].named) TR_TRY(put_section(w, job, tr_job_sections[i].name));
-    if (job->stages > 0) open_level(w, "stages");
     for (size_t i = 0; i < job->stages; i++) {
+        if (i == 0) open_level(w, "stages");
         open_level(w, job->stage[i].name);
         TR_TRY(put_own(w, tr_job_stage_values(&job->stage[i])));
         close_level(w);
+        if (i + 1 == job->stages) close_level(w);
     }
-    if (job->stages > 0) close_level(w);
-    if (job->tasks > 0) open_level(w, "tasks");
     for (size_t i = 0; i < job->tasks; i++) {
+        if (i == 0) open_level(w, "tasks");
         open_level(w, job->task[i].name);
         TR_TRY(put_own(w, tr_job_task_values(&job->task[i])));
         TR_TRY(put_differences(w, job->task[i].job, job));
         close_level(w);
+        if (i + 1 == job->tasks) close_level(w);
     }
-    if (job->tasks > 0) close_level(w);
     return ferror(w->file) ? tr_fail(TR_ERR_IO, "the job cannot be written") : TR_OK;
 }
 
@@ -161,10 +153,9 @@ int tr_job_write_json(const struct tr_job *job, FILE *file, int indent)
 {
     struct writer w = {file, true, indent + 2, ""};
     fputc('{', file);
-    int status = put_job(&w, job);
+    TR_TRY(put_job(&w, job));
     fprintf(file, "\n%*s}", indent, "");
-    if (status != TR_OK) return status;
-    return ferror(file) ? tr_fail(TR_ERR_IO, "the job cannot be written") : TR_OK;
+    return TR_OK;
 }
 
 int tr_job_as_text(const tr_job *job, char **text)
@@ -191,11 +182,9 @@ struct comparison {
 static struct tr_shown value_of(const struct tr_job *job, const char *name, const tr_option *key)
 {
     struct tr_job_slot slot;
-    char *text = NULL;
+    TR_FREED char *text = NULL;
     if (!tr_job_find(job, name, &slot)) return tr_shown(key->by_default);
-    struct tr_shown shown = tr_shown(tr_job_value_text(&slot, &text) ? text : "?");
-    free(text);
-    return shown;
+    return tr_shown(tr_job_value_text(&slot, &text) ? text : "?");
 }
 
 /* Returns whether both jobs have the same value of a key; a missing key has its default. */
@@ -263,8 +252,7 @@ static int compare_jobs(struct comparison *c, const struct tr_job *now, const st
     compare_values(c, now, old, "", now, old);
     for (size_t i = 0; i < now->tasks; i++) {
         const struct tr_job_task *a = &now->task[i], *b = tr_job_task_of(old, a->name);
-        struct tr_job_name prefix, what = tr_job_join("task ", a->name);
-        snprintf(prefix.text, sizeof prefix.text, "tasks.%s.", a->name);
+        struct tr_job_name prefix = tr_job_task_prefix(a), what = tr_job_join("task ", a->name);
         if (!b) refuse(c, what.text, "", "new", a->first);
         for (size_t k = 0; b && k < tr_job_tables[TR_TABLE_TASK].n; k++) {
             const tr_option *key = &tr_job_tables[TR_TABLE_TASK].key[k];

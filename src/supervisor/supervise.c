@@ -607,11 +607,10 @@ static bool is_the_end(struct supervisor *s, int *code)
         return true;
     }
     if (sees && exits) { /* training has completed: another attempt would train again from the start */
-        char *summary = NULL;
-        bool trained = seen.done || (tr_format(&summary, "%s/summary.json", s->options->output) == TR_OK &&
-                                     access(summary, F_OK) == 0);
-        free(summary);
-        if (trained) return true;
+        TR_FREED char *summary = NULL;
+        if (seen.done) return true;
+        if (tr_format(&summary, "%s/summary.json", s->options->output) == TR_OK && access(summary, F_OK) == 0)
+            return true;
     }
     bool killed =
         f->kind == TR_CAUSE_SIGNAL || (exits && f->number > 128); /* as mpirun reports it of a rank */
@@ -712,17 +711,6 @@ static int run_all(struct supervisor *s)
     return code;
 }
 
-static int open_all(struct supervisor *s)
-{
-    const struct tr_supervision *o = s->options;
-    TR_TRY(open_signals(s));
-    if (o->log) {
-        int fd = tr_open_file(o->log, O_WRONLY | O_APPEND);
-        if (fd < 0 || !(s->log = fdopen(fd, "a"))) return tr_file_failed(o->log, "created", errno);
-    }
-    return tr_members_open(o->everywhere, o->heartbeat, o->limit, &s->members);
-}
-
 int tr_supervise(const struct tr_supervision *options)
 {
     struct supervisor s = {
@@ -736,7 +724,14 @@ int tr_supervise(const struct tr_supervision *options)
     else unsetenv("TRIREME_TERMINAL");
     setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
     setenv("PRTE_MCA_odls_base_sigkill_timeout", "0", 0);
-    int status = open_all(&s);
+    int status = open_signals(&s);
+    if (status == TR_OK && options->log) {
+        int log = tr_open_file(options->log, O_WRONLY | O_APPEND);
+        s.log = log >= 0 ? fdopen(log, "a") : NULL;
+        if (!s.log) status = tr_file_failed(options->log, "created", errno);
+    }
+    if (status == TR_OK)
+        status = tr_members_open(options->everywhere, options->heartbeat, options->limit, &s.members);
     if (status == TR_OK) {
         tr_fail(TR_OK, "%s", "");
         status = run_all(&s);
