@@ -34,52 +34,47 @@ static bool read_number(const char *text, long *number)
     return end != text && *end == '\0' && *number >= 0;
 }
 
-/* Parses POINT[=ACTION][@RANK]:CHANCE[:SEED[:ATTEMPT]] in place. */
-static int read_rule(char *text, struct tr_fault_rule *r)
-{
-    char rule[256], *end = NULL;
-    long seed = 0, visit = 0;
-    snprintf(rule, sizeof rule, "%s", text);
-    char *rank = strsep(&text, ":"), *chance = strsep(&text, ":"), *seed_text = strsep(&text, ":");
-    char *attempt = strsep(&text, ":"), *action = strsep(&rank, "@"), *point = strsep(&action, "=");
-    *r = (struct tr_fault_rule){.action = TR_FAULT_KILL, .rank = -1, .attempt = -1};
-    if (rank && !read_number(rank, &r->rank)) return wrong(rule, "a rank behind @");
-    if (*point == '\0' || strlen(point) >= sizeof r->point) return wrong(rule, "a point in front");
-    strcpy(r->point, point);
-    if (action) {
-        const char *name = strsep(&action, "=");
-        int i = TR_FAULT_ENOSPC;
-        while (i <= TR_FAULT_DELAY && strcmp(actions[i].name, name) != 0) i++;
-        r->action = (enum tr_fault)i;
-        r->number = i <= TR_FAULT_DELAY ? actions[i].number : -1;
-        if (i > TR_FAULT_DELAY || (action && (r->number < 0 || !read_number(action, &r->number))))
-            return wrong(rule,
-                         "kill, segv, exit[=code], stop, delay[=milliseconds], enospc, eio, short or hang");
-    }
-    if (!chance) return wrong(rule, "POINT[=ACTION][@RANK]:CHANCE[:SEED[:ATTEMPT]]");
-    if (*chance == '#') {
-        if (!read_number(chance + 1, &visit) || visit == 0) return wrong(rule, "#N, a visit from 1 on");
-    } else {
-        r->chance = strtod(chance, &end);
-        if (end == chance || *end != '\0' || !(r->chance >= 0 && r->chance <= 1))
-            return wrong(rule, "a chance from 0 to 1, or #N");
-    }
-    if (seed_text && !read_number(seed_text, &seed)) return wrong(rule, "a number as seed");
-    if (attempt && !read_number(attempt, &r->attempt)) return wrong(rule, "a number of an attempt");
-    r->at = (uint64_t)visit;
-    r->seed = (uint64_t)seed;
-    return text ? wrong(rule, "nothing behind the attempt") : TR_OK;
-}
-
 int tr_faults_parse(const char *text, struct tr_faults *faults)
 {
     TR_FREED char *copy = NULL;
     memset(faults, 0, sizeof *faults);
     TR_TRY(tr_copy_string(text, &copy));
-    for (char *rest = copy, *rule; (rule = strsep(&rest, ",")) != NULL;) {
-        if (*rule == '\0') continue;
-        if (faults->n == TR_FAULT_RULES) return wrong(rule, "at most 16 rules");
-        TR_TRY(read_rule(rule, &faults->rule[faults->n]));
+    for (char *rest = copy, *next; (next = strsep(&rest, ",")) != NULL;) {
+        if (*next == '\0') continue;
+        if (faults->n == TR_FAULT_RULES) return wrong(next, "at most 16 rules");
+        struct tr_fault_rule *r = &faults->rule[faults->n];
+        char rule[256], *end = NULL;
+        long seed = 0, visit = 0;
+        snprintf(rule, sizeof rule, "%s", next);
+        char *rank = strsep(&next, ":"), *chance = strsep(&next, ":"), *seed_text = strsep(&next, ":");
+        char *attempt = strsep(&next, ":"), *action = strsep(&rank, "@"), *point = strsep(&action, "=");
+        *r = (struct tr_fault_rule){.action = TR_FAULT_KILL, .rank = -1, .attempt = -1};
+        if (rank && !read_number(rank, &r->rank)) return wrong(rule, "a rank behind @");
+        if (*point == '\0' || strlen(point) >= sizeof r->point) return wrong(rule, "a point in front");
+        strcpy(r->point, point);
+        if (action) {
+            const char *name = strsep(&action, "=");
+            int i = TR_FAULT_ENOSPC;
+            while (i <= TR_FAULT_DELAY && strcmp(actions[i].name, name) != 0) i++;
+            r->action = (enum tr_fault)i;
+            r->number = i <= TR_FAULT_DELAY ? actions[i].number : -1;
+            if (i > TR_FAULT_DELAY || (action && (r->number < 0 || !read_number(action, &r->number))))
+                return wrong(
+                    rule, "kill, segv, exit[=code], stop, delay[=milliseconds], enospc, eio, short or hang");
+        }
+        if (!chance) return wrong(rule, "POINT[=ACTION][@RANK]:CHANCE[:SEED[:ATTEMPT]]");
+        if (*chance == '#') {
+            if (!read_number(chance + 1, &visit) || visit == 0) return wrong(rule, "#N, a visit from 1 on");
+        } else {
+            r->chance = strtod(chance, &end);
+            if (end == chance || *end != '\0' || !(r->chance >= 0 && r->chance <= 1))
+                return wrong(rule, "a chance from 0 to 1, or #N");
+        }
+        if (seed_text && !read_number(seed_text, &seed)) return wrong(rule, "a number as seed");
+        if (attempt && !read_number(attempt, &r->attempt)) return wrong(rule, "a number of an attempt");
+        r->at = (uint64_t)visit;
+        r->seed = (uint64_t)seed;
+        if (next) return wrong(rule, "nothing behind the attempt");
         faults->n++;
     }
     return TR_OK;
@@ -95,12 +90,6 @@ void tr_faults_settle(struct tr_faults *faults, long rank, long attempt)
     }
 }
 
-/* Returns a number uniform in [0, 1) that depends on rule and visit only, so that the order of threads does not matter. */
-static double draw(const struct tr_fault_rule *r, uint64_t visit)
-{
-    return (double)(tr_mix(tr_mix(r->seed) ^ visit) >> 11) * 0x1p-53;
-}
-
 const struct tr_fault_rule *tr_faults_visit(struct tr_faults *faults, const char *point)
 {
     const struct tr_fault_rule *found = NULL;
@@ -108,7 +97,9 @@ const struct tr_fault_rule *tr_faults_visit(struct tr_faults *faults, const char
         struct tr_fault_rule *r = &faults->rule[i];
         if (strcmp(r->point, point) != 0) continue;
         uint64_t visit = atomic_fetch_add(&r->visits, 1) + 1;
-        bool strikes = r->at ? visit == r->at : draw(r, visit) < r->chance;
+        /* uniform in [0, 1); depends on rule and visit only, so that the order of threads does not matter */
+        double drawn = (double)(tr_mix(tr_mix(r->seed) ^ visit) >> 11) * 0x1p-53;
+        bool strikes = r->at ? visit == r->at : drawn < r->chance;
         if (strikes && !found) found = r;
     }
     return found;

@@ -126,17 +126,6 @@ static struct {
     int length;
 } live;
 
-void tr_live_show(FILE *out, const char *line)
-{
-    int most = tr_terminal_columns(out, 80) - 1, length = (int)strlen(line);
-    if (length > most) length = whole_characters(line, most);
-    fputc('\r', out);
-    tr_printf(out, "%.*s%*s", length, line, live.out && live.length > length ? live.length - length : 0, "");
-    fflush(out);
-    live.out = out;
-    live.length = length;
-}
-
 void tr_live_end(void)
 {
     if (!live.out) return;
@@ -160,7 +149,13 @@ void tr_live_bar(FILE *out, const char *what, double part, const char *more)
     else
         snprintf(line, sizeof line, "%.200s  [%.*s%.*s] %3.0f %%  %.200s", what, done, full, width - done,
                  empty, 100 * part, more);
-    tr_live_show(out, line);
+    int most = tr_terminal_columns(out, 80) - 1, length = (int)strlen(line);
+    if (length > most) length = whole_characters(line, most);
+    fputc('\r', out);
+    tr_printf(out, "%.*s%*s", length, line, live.out && live.length > length ? live.length - length : 0, "");
+    fflush(out);
+    live.out = out;
+    live.length = length;
 }
 
 void tr_show_part(const char *what, double part)

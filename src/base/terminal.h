@@ -43,16 +43,13 @@ struct tr_number_text tr_rate(double per_second);
 
 /* ---- progress line ---- */
 
-/* Replaces the progress line, truncated to the width of the terminal. Call tr_live_end(), which removes it, before other output.
- * One thread. */
-void tr_live_show(FILE *out, const char *line);
-void tr_live_end(void);
-
-/* Shows the progress line «what [####....] 45 % more»; the bar fills the width.
+/* Shows the progress line «what [####....] 45 % more», truncated to the width of the terminal, instead of the one before. Call
+ * tr_live_end(), which removes it, before other output. One thread.
  *
- * @param [in] part  0 to 1
+ * @param [in] part  0 to 1; the bar fills the width
  */
 void tr_live_bar(FILE *out, const char *what, double part, const char *more);
+void tr_live_end(void);
 
 /* Shows the progress of a secondary activity of a command: a bar on stderr with the remaining time, if a terminal shows stderr,
  * starting two seconds after the first call with the same pointer `what`. */

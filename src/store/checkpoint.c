@@ -273,9 +273,7 @@ int tr_best_list(tr_context *tr, tr_snapshot *snapshot, bool *found)
         memcpy(&p, b.at + b.n, sizeof p);
         b.n += sizeof p;
         bool lists = p.begin;
-        p.run = NULL;
-        p.begin = NULL;
-        p.data = NULL;
+        p = tr_part_without_arrays(&p);
         TR_TRY(best_copy_next(&b, p.runs * sizeof *p.run, &p.run));
         if (lists) TR_TRY(best_copy_next(&b, ((size_t)p.rows + 1) * sizeof *p.begin, &p.begin));
         TR_TRY(best_copy_next(&b, (size_t)tr_part_elements(&p) * tr_part_type_size(p.type), &p.data));

@@ -101,10 +101,7 @@ static int part_write(struct tr_checked_writer *w, const struct tr_part *p, stru
     TR_TRY(tr_attribute_count(group, "total_columns", p->total_columns));
     TR_TRY(tr_attribute_count(group, "first_column", p->first_column));
     TR_TRY(tr_attribute_count(group, "columns", p->columns));
-    e->part = *p;
-    e->part.run = NULL;
-    e->part.begin = NULL;
-    e->part.data = NULL;
+    e->part = tr_part_without_arrays(p);
     uint64_t elements = tr_part_elements(p), size = tr_part_type_size(p->type);
     uint64_t runs[2] = {p->runs, 2}, begins = p->rows + 1, values[2];
     int dimensions = part_shape(p, p->rows, p->columns, elements, values);
@@ -165,10 +162,7 @@ static int shard_read_part(struct tr_shard *s, const struct shard_entry *e, size
     uint64_t elements, bytes, end = 0;
     if (!part_is_name(e->part.name, sizeof e->part.name))
         return tr_fail(TR_ERR_DATA, "%s: damaged: odd name", s->file.path);
-    *p = e->part;
-    p->run = NULL; /* pointers in the file are invalid */
-    p->begin = NULL;
-    p->data = NULL;
+    *p = tr_part_without_arrays(&e->part); /* pointers in the file are invalid */
     p->rows = 0;
     if ((unsigned)p->kind >= TR_PART_KINDS || (unsigned)p->type >= TR_PART_TYPES)
         return shard_damaged(s, p, "kind");

@@ -53,15 +53,23 @@ static inline uint64_t tr_part_elements(const struct tr_part *p)
     return p->begin ? p->begin[p->rows] : p->rows * p->columns;
 }
 
+/* Returns a copy of a part without its arrays. */
+static inline struct tr_part tr_part_without_arrays(const struct tr_part *p)
+{
+    struct tr_part copy = *p;
+    copy.run = NULL;
+    copy.begin = NULL;
+    copy.data = NULL;
+    return copy;
+}
+
 /* Frees the memory of a part. */
 static inline void tr_part_free(struct tr_part *part)
 {
     free(part->run);
     free(part->begin);
     free(part->data);
-    part->run = NULL;
-    part->begin = NULL;
-    part->data = NULL;
+    *part = tr_part_without_arrays(part);
 }
 
 /* ---- shard ---- */

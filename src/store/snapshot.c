@@ -18,9 +18,7 @@ int tr_snapshot_give(tr_snapshot *snapshot, struct tr_part *part)
     int status = TR_GROW(&snapshot->part, &snapshot->capacity, snapshot->parts + 1);
     if (status == TR_OK) snapshot->part[snapshot->parts++] = *part;
     else tr_part_free(part);
-    part->run = NULL;
-    part->begin = NULL;
-    part->data = NULL;
+    *part = tr_part_without_arrays(part);
     return status;
 }
 
@@ -169,11 +167,8 @@ int tr_snapshot_part(tr_snapshot *snapshot, struct tr_part *part)
 {
     TR_FREED uint64_t *bit = NULL;
     if (!tr_snapshot_restores(snapshot)) {
-        struct tr_part own TR_CLOSED_BY(tr_part_free) = *part;
+        struct tr_part own TR_CLOSED_BY(tr_part_free) = tr_part_without_arrays(part);
         size_t n = (size_t)tr_part_elements(part);
-        own.run = NULL;
-        own.begin = NULL;
-        own.data = NULL;
         TR_TRY(snapshot_copy(part->run, part->runs, sizeof *part->run, (void **)&own.run));
         if (part->begin)
             TR_TRY(

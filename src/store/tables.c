@@ -624,21 +624,6 @@ static int list_of_server(struct saved_table *s, const char *suffix, enum tr_par
                       (uint64_t)server, (uint64_t)n, values);
 }
 
-static int take_by_server(struct saved_table *s)
-{
-    struct tr_table *t = s->table;
-    const struct tr_use *use = t->use;
-    struct by_server mine = {.keys = t->map ? t->map->count : 0};
-    TR_FREED void *saved = NULL;
-    size_t bytes = 0;
-    if (use && use->function.save) TR_TRY(use->function.save(&use->share, &saved, &bytes));
-    mine.saved = (int64_t)(saved ? bytes : 0);
-    TR_TRY(list_by_server(s, (uint64_t)t->server, 1, &mine));
-    if (mine.saved > 0) TR_TRY(list_of_server(s, "_own", TR_PART_U8, t->server, mine.saved, saved));
-    if (mine.keys == 0) return TR_OK;
-    return list_of_server(s, "_order", TR_PART_I64, t->server, mine.keys, t->map->key.at);
-}
-
 static int fill_own(struct saved_table *s)
 {
     struct tr_table *t = s->table;
@@ -681,7 +666,7 @@ static int fill_order(struct saved_table *s)
 
 /* ---- sparse rows ---- */
 
-/* The rows of a share in ascending order, with concatenated columns and values. */
+/* The rows of a share in ascending order, with concatenated columns (of 32 bits if they fit in 31, else 64) and values. */
 struct lists {
     struct table_order order;
     uint64_t rows;
@@ -696,12 +681,6 @@ static void free_lists(struct lists *l)
     void *memory[] = {l->place, l->length, l->begin, l->column, l->value};
     order_free(&l->order);
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
-}
-
-/* Columns that fit in 31 bits are stored in 32. */
-static enum tr_part_type column_type(const struct tr_table *t)
-{
-    return t->width <= UINT64_C(1) << 31 ? TR_PART_I32 : TR_PART_I64;
 }
 
 /* Writes or restores an array of the rows: lengths, or the entries of lists. Written entries are moved, and *data becomes NULL. */
@@ -729,57 +708,13 @@ static int list_rows(struct saved_table *s, struct lists *l, const char *suffix,
     return tr_snapshot_give(s->snapshot, &part);
 }
 
-/* Lists the lengths, and allocates columns and values. */
-static int list_lengths(struct saved_table *s, struct lists *l)
-{
-    void *length = l->length;
-    TR_TRY(list_rows(s, l, "_lengths", TR_PART_ROWS, TR_PART_I64, &length));
-    for (uint64_t i = 0; i < l->rows; i++) l->begin[i + 1] = l->begin[i] + (uint64_t)l->length[i];
-    uint64_t entries = l->begin[l->rows];
-    TR_TRY(saved_allocate(entries * tr_part_type_size(column_type(s->table)), &l->column));
-    return saved_allocate(entries * sizeof(uint32_t), &l->value);
-}
-
-static int take_lists(struct saved_table *s, struct lists *l)
-{
-    const struct tr_sparse *share = s->table->sparse_share;
-    bool narrow = column_type(s->table) == TR_PART_I32;
-    for (uint64_t i = 0; i < l->rows; i++) l->length[i] = share->row[l->place[i]].n;
-    TR_TRY(list_lengths(s, l));
-    for (uint64_t i = 0; i < l->rows; i++) {
-        const struct tr_sparse_row *row = &share->row[l->place[i]];
-        if (row->n == 0) continue;
-        memcpy((uint32_t *)l->value + l->begin[i], tr_sparse_values(row), row->n * sizeof(uint32_t));
-        if (narrow) memcpy((uint32_t *)l->column + l->begin[i], row->column, row->n * sizeof(uint32_t));
-        for (uint32_t e = 0; !narrow && e < row->n; e++)
-            ((int64_t *)l->column)[l->begin[i] + e] = row->column[e];
-    }
-    TR_TRY(list_rows(s, l, "_columns", TR_PART_LISTS, column_type(s->table), &l->column));
-    return list_rows(s, l, "", TR_PART_LISTS, (enum tr_part_type)s->table->dtype, &l->value);
-}
-
-static int fill_lists(struct saved_table *s, struct lists *l)
-{
-    TR_TRY(list_lengths(s, l));
-    TR_TRY(list_rows(s, l, "_columns", TR_PART_LISTS, column_type(s->table), &l->column));
-    TR_TRY(list_rows(s, l, "", TR_PART_LISTS, (enum tr_part_type)s->table->dtype, &l->value));
-    bool narrow = column_type(s->table) == TR_PART_I32;
-    uint32_t *column = l->column; /* numbers of 64 bits are converted to 32 bits in place */
-    for (uint64_t i = 0; !narrow && i < l->begin[l->rows]; i++) {
-        int64_t wide;
-        memcpy(&wide, (char *)l->column + i * sizeof wide, sizeof wide);
-        uint32_t short_one = (uint32_t)wide;
-        memcpy((char *)l->column + i * sizeof short_one, &short_one, sizeof short_one);
-    }
-    for (uint64_t i = 0; i < l->rows; i++)
-        TR_TRY(tr_sparse_set(s->table->sparse_share, l->place[i], (uint32_t)l->length[i],
-                             column + l->begin[i], (uint32_t *)l->value + l->begin[i]));
-    return TR_OK;
-}
-
 static int list_sparse(struct saved_table *s)
 {
     struct lists l TR_CLOSED_BY(free_lists) = {.rows = 0};
+    struct tr_sparse *share = s->table->sparse_share;
+    enum tr_part_type type =
+        s->table->width <= UINT64_C(1) << 31 ? TR_PART_I32 : TR_PART_I64; /* of columns */
+    bool narrow = type == TR_PART_I32;
     struct tr_row_run run;
     TR_TRY(order_make(s->table, &l.order));
     const struct table_order *o = &l.order;
@@ -793,7 +728,37 @@ static int list_sparse(struct saved_table *s)
     for (uint64_t i = 0; i < o->blocks && (run = order_block(o, i, 0, o->end)).n > 0; i++)
         for (uint64_t k = 0; k < run.n; k++) *place++ = (uint32_t)((uint64_t)o->at[i] * o->block + k);
     if (l.rows == 0) return TR_OK;
-    return s->restores ? fill_lists(s, &l) : take_lists(s, &l);
+
+    for (uint64_t i = 0; !s->restores && i < l.rows; i++) l.length[i] = share->row[l.place[i]].n;
+    void *length = l.length;
+    TR_TRY(list_rows(s, &l, "_lengths", TR_PART_ROWS, TR_PART_I64, &length));
+    for (uint64_t i = 0; i < l.rows; i++) l.begin[i + 1] = l.begin[i] + (uint64_t)l.length[i];
+    uint64_t entries = l.begin[l.rows];
+    TR_TRY(saved_allocate(entries * tr_part_type_size(type), &l.column));
+    TR_TRY(saved_allocate(entries * sizeof(uint32_t), &l.value));
+    for (uint64_t i = 0; !s->restores && i < l.rows; i++) {
+        const struct tr_sparse_row *row = &share->row[l.place[i]];
+        if (row->n == 0) continue;
+        memcpy((uint32_t *)l.value + l.begin[i], tr_sparse_values(row), row->n * sizeof(uint32_t));
+        if (narrow) memcpy((uint32_t *)l.column + l.begin[i], row->column, row->n * sizeof(uint32_t));
+        for (uint32_t e = 0; !narrow && e < row->n; e++)
+            ((int64_t *)l.column)[l.begin[i] + e] = row->column[e];
+    }
+    TR_TRY(list_rows(s, &l, "_columns", TR_PART_LISTS, type, &l.column));
+    TR_TRY(list_rows(s, &l, "", TR_PART_LISTS, (enum tr_part_type)s->table->dtype, &l.value));
+    if (!s->restores) return TR_OK;
+
+    uint32_t *column = l.column; /* numbers of 64 bits are converted to 32 bits in place */
+    for (uint64_t i = 0; !narrow && i < entries; i++) {
+        int64_t wide;
+        memcpy(&wide, (char *)l.column + i * sizeof wide, sizeof wide);
+        uint32_t short_one = (uint32_t)wide;
+        memcpy((char *)l.column + i * sizeof short_one, &short_one, sizeof short_one);
+    }
+    for (uint64_t i = 0; i < l.rows; i++)
+        TR_TRY(tr_sparse_set(share, l.place[i], (uint32_t)l.length[i], column + l.begin[i],
+                             (uint32_t *)l.value + l.begin[i]));
+    return TR_OK;
 }
 
 /* ---- tables ---- */
@@ -805,7 +770,17 @@ static int list_share(struct saved_table *s)
     if (t->sparse) return list_sparse(s);
     if (!s->restores) {
         TR_TRY(list_arrays(s));
-        return t->hash || (t->use && t->use->function.save) ? take_by_server(s) : TR_OK;
+        bool saves = t->use && t->use->function.save;
+        if (!t->hash && !saves) return TR_OK;
+        struct by_server mine = {.keys = t->map ? t->map->count : 0};
+        TR_FREED void *saved = NULL;
+        size_t bytes = 0;
+        if (saves) TR_TRY(t->use->function.save(&t->use->share, &saved, &bytes));
+        mine.saved = (int64_t)(saved ? bytes : 0);
+        TR_TRY(list_by_server(s, (uint64_t)t->server, 1, &mine));
+        if (mine.saved > 0) TR_TRY(list_of_server(s, "_own", TR_PART_U8, t->server, mine.saved, saved));
+        if (mine.keys == 0) return TR_OK;
+        return list_of_server(s, "_order", TR_PART_I64, t->server, mine.keys, t->map->key.at);
     }
     bool known = t->hash ? s->same : form == TR_FORM_DENSE && s->about[TR_ABOUT_PIECES] == t->pieces;
     if (known && t->hash) TR_TRY(fill_order(s));
