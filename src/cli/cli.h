@@ -145,7 +145,7 @@ void tr_explain_settings(void);
 /* Prints the roles of all ranks and their hosts. All ranks. */
 int tr_explain_layout(tr_context *tr);
 
-/* Prints the location of tables and the transfer of views, when a stage is ready: for tr_on_ready(). */
+/* Prints the location of tables and the transfer of views, when a stage is ready: for tr_observers(). */
 int tr_explain_stage(void *tr, const tr_stage *stage);
 
 #endif

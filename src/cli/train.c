@@ -46,7 +46,8 @@ int tr_train_here(tr_context *tr, const tr_model_class *class, void *model,
     status = tr_agree(tr, status);
     if (status == TR_OK) status = tr_services_open(tr, options->fresh);
     if (status == TR_OK && options->explain) {
-        tr_on_ready(tr, tr_explain_stage, tr);
+        tr_observers(tr)->ready = tr_explain_stage;
+        tr_observers(tr)->ready_who = tr;
         status = tr_explain_layout(tr);
     }
     if (status == TR_OK) status = train(tr, class, model);

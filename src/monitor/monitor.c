@@ -297,9 +297,11 @@ static int start(struct tr_monitor *m)
         style = TR_DISPLAY_LINES; /* lines of several tasks alternate */
     m->display = (struct tr_display){.style = style, .out = stderr, .task = tr->team};
     m->logged = (struct tr_display){.style = tr->log ? TR_DISPLAY_LINES : TR_DISPLAY_SILENT, .out = tr->log};
-    tr_observe(tr, observe, m);
+    struct tr_observers *o = tr_observers(tr);
+    o->who = m;
+    o->progress = observe;
+    o->sums = on_task;
     tr_on_loading(tr, on_loading, m);
-    tr_on_task(tr, on_task, m);
     return tr_poll_add(tr, poll, m);
 }
 
@@ -323,7 +325,7 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
         tr_record_open(tr, &m->record);
         if (tr->rank == 0) status = start(m);
         tr_on_snapshot(tr, snapshot_account, m);
-        tr_before_run(tr, begin_stage);
+        tr_observers(tr)->before_run = begin_stage;
     }
     int outcome = tr_agree(tr, status);
     if (outcome == TR_OK) *monitor = m;
@@ -425,12 +427,12 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
         m->record.error = status == TR_OK || status == TR_ERR_STOPPED ? NULL : error;
         outcome = enter(m, status == TR_OK ? TR_DONE : status == TR_ERR_STOPPED ? TR_STOPPED : TR_FAILED);
         tr_poll_remove(m->tr, poll, m);
-        tr_observe(m->tr, NULL, NULL);
+        tr_observers(m->tr)->progress = NULL;
         tr_on_loading(m->tr, NULL, NULL);
         tr_metrics_close(&m->metrics);
         tr_status_close(&m->status);
     }
-    tr_before_run(m->tr, NULL);
+    tr_observers(m->tr)->before_run = NULL;
     tr_output_release(m->tr->job->output, m->lock);
     /* A run that failed before its first evaluation, or diverged, must not replace an earlier model: the earlier run gets its
      * name back. */

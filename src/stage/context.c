@@ -10,27 +10,9 @@
 
 /* ---- observers ---- */
 
-void tr_observe(tr_context *tr, tr_observer *observer, void *who)
+struct tr_observers *tr_observers(tr_context *tr)
 {
-    tr->stages->observer = observer;
-    tr->stages->observer_state = who;
-}
-
-void tr_on_ready(tr_context *tr, tr_ready_fn *ready, void *who)
-{
-    tr->stages->ready = ready;
-    tr->stages->ready_state = who;
-}
-
-void tr_on_task(tr_context *tr, tr_task_observer *observer, void *who)
-{
-    tr->stages->task_observer = observer;
-    tr->stages->task_observer_state = who;
-}
-
-void tr_before_run(tr_context *tr, int (*before)(tr_context *tr))
-{
-    tr->stages->before_run = before;
+    return &tr->stages->observers;
 }
 
 /* ---- timeline ---- */

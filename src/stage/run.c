@@ -276,8 +276,8 @@ static void summarize(struct tr_stage_run *run, struct tr_collection *c)
     else if (run->is_over) row.evaluation.stop = true;
     run->evaluation = row.evaluation;
     run->sums = sums;
-    if (!failed && stages->observer) {
-        int shown = stages->observer(stages->observer_state, run->shown, &row);
+    if (!failed && stages->observers.progress) {
+        int shown = stages->observers.progress(stages->observers.who, run->shown, &row);
         if (status == TR_OK) status = shown;
     }
     if (run->status == TR_OK) run->status = status;
@@ -581,8 +581,8 @@ int tr_stage_prepare(struct tr_stage_run *run)
     tr->failed = run->status;
     TR_TRY(tr_agree(tr, run->status));
     TR_TRY(tr_agree(tr, tr_tables_ready(tr)));
-    const struct tr_stages *stages = tr->stages;
-    return stages->ready ? tr_agree(tr, stages->ready(stages->ready_state, run->stage)) : TR_OK;
+    const struct tr_observers *o = &tr->stages->observers;
+    return o->ready ? tr_agree(tr, o->ready(o->ready_who, run->stage)) : TR_OK;
 }
 
 /* From the first clock to the last evaluation. A rank that fails continues with the protocol. */
@@ -648,7 +648,7 @@ int tr_stage_run(struct tr_stage_run *run)
 int tr_run(tr_context *tr, const tr_stage *stage)
 {
     struct tr_stage_run run;
-    if (tr->stages->before_run) TR_TRY(tr->stages->before_run(tr));
+    if (tr->stages->observers.before_run) TR_TRY(tr->stages->observers.before_run(tr));
     tr_stage_open(tr, stage, &run);
     tr_lifeline_stage(tr->lifeline);
     (void)TR_FAULT("stage");

@@ -36,13 +36,7 @@ struct tr_patience {
 /* State of a context (context.c). */
 struct tr_stages {
     double epoch; /* rank 0: of the last evaluation */
-    tr_observer *observer;
-    void *observer_state;
-    tr_ready_fn *ready;
-    void *ready_state;
-    tr_task_observer *task_observer;
-    void *task_observer_state;
-    int (*before_run)(tr_context *tr);
+    struct tr_observers observers;
     struct tr_timeline *timeline;
     struct tr_turns *turns; /* of the stages that the method names; NULL: it names none */
 };

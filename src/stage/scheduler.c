@@ -383,15 +383,6 @@ static double degree_fastest_but(const struct tr_degree *d, int parallelism)
     return least;
 }
 
-/* Returns the smallest of the degrees that are as fast as the fastest. */
-static int degree_best(const struct tr_degree *d)
-{
-    double most = (1 + tolerance) * degree_fastest_but(d, -1);
-    int i = 0;
-    while (d->point[i].median > most) i++;
-    return i;
-}
-
 /* ---- the search ---- */
 
 static void degree_measure(struct tr_degree *d, int parallelism, int clocks)
@@ -430,7 +421,9 @@ static int degree_in_gap(struct tr_degree *d, int best)
 static void degree_search_around(struct tr_degree *d)
 {
     double most = near_best * degree_fastest_but(d, -1);
-    int best = degree_best(d), parallelism = d->point[best].parallelism, next = parallelism;
+    int best = 0; /* the smallest of the degrees that are as fast as the fastest */
+    while (d->point[best].median > (1 + tolerance) * degree_fastest_but(d, -1)) best++;
+    int parallelism = d->point[best].parallelism, next = parallelism;
     d->phase = TR_DEGREE_AROUND;
     for (int i = 0; i < d->points; i++) {
         const struct tr_degree_point *point = &d->point[i];
@@ -874,7 +867,8 @@ static int record_by_seconds(const void *a, const void *b)
 static int show_records(struct task *k)
 {
     TR_FREED struct tr_stage_sum *sums = NULL;
-    if (!k->tr->stages->task_observer) return TR_OK;
+    const struct tr_observers *o = &k->tr->stages->observers;
+    if (!o->sums) return TR_OK;
     TR_TRY(TR_NEW(&sums, k->task->n));
     for (size_t i = 0; i < k->task->n; i++) {
         struct record *r = &k->record[i];
@@ -885,7 +879,7 @@ static int show_records(struct task *k)
         snprintf(sums[i].name, sizeof sums[i].name, "%s", k->task->stage[i].name);
         if (r->searches) tr_degree_describe(&r->degree, sums[i].degree, sizeof sums[i].degree);
     }
-    return k->tr->stages->task_observer(k->tr->stages->task_observer_state, sums, k->task->n);
+    return o->sums(o->who, sums, k->task->n);
 }
 
 /* ---- checkpoints of a task ---- */
@@ -1014,7 +1008,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
                                         .run = run_order,
                                         .ended = note_run};
     bool kept = is_checkpointed(&k);
-    if (tr->stages->before_run) TR_TRY(tr->stages->before_run(tr));
+    if (tr->stages->observers.before_run) TR_TRY(tr->stages->observers.before_run(tr));
     TR_TRY(tr_agree(tr, tr_tables_suspend(tr, true, &k.outer)));
     int status = tr_scheduler_open(&k.scheduler);
     if (status == TR_OK && tr->rank == 0) status = TR_NEW(&k.record, task->n);

@@ -102,21 +102,20 @@ struct tr_stage_sum {
     char degree[256];               /* tr_degree_describe(); "" if the number of workers was given */
 };
 
-/* Shows the times of n stages, on rank 0 at the end of a task (tr_run_task()) and of training. Set with tr_on_task(). */
-typedef int tr_task_observer(void *who, const struct tr_stage_sum *sums, size_t n);
-void tr_on_task(tr_context *tr, tr_task_observer *observer, void *who);
-
-/* Shows progress on rank 0; set with tr_observe() before tr_run(). */
-typedef int tr_observer(void *who, const tr_stage *stage, const struct tr_progress_row *row);
-void tr_observe(tr_context *tr, tr_observer *observer, void *who);
-
-/* Called on all ranks when a stage is about to begin: its views are open, its tables ready. Set on all ranks with
- * tr_on_ready() before tr_run(); may use collectives, as all ranks call it together. */
-typedef int tr_ready_fn(void *who, const tr_stage *stage);
-void tr_on_ready(tr_context *tr, tr_ready_fn *ready, void *who);
-
-/* Calls before() on all ranks before a stage or a task runs; NULL: nothing. */
-void tr_before_run(tr_context *tr, int (*before)(tr_context *tr));
+/* Functions that a context calls; each may be NULL. Set them before tr_run(), on the ranks that they are called on. */
+struct tr_observers {
+    void *who; /* first argument of progress() and sums() */
+    /* Rank 0: shows progress. */
+    int (*progress)(void *who, const tr_stage *stage, const struct tr_progress_row *row);
+    /* Rank 0, at the end of a task (tr_run_task()) and of training: shows the times of n stages. */
+    int (*sums)(void *who, const struct tr_stage_sum *sums, size_t n);
+    /* All ranks, together, when a stage is about to begin: its views are open, its tables ready. May use collectives. */
+    int (*ready)(void *ready_who, const tr_stage *stage);
+    void *ready_who;
+    /* All ranks, before a stage or a task runs. */
+    int (*before_run)(tr_context *tr);
+};
+struct tr_observers *tr_observers(tr_context *tr);
 
 /* ---- turns: stages for which the job says how many workers run at a time (stages.NAME.parallelism; FlexPS, section 3) ----
  *
@@ -130,7 +129,7 @@ void tr_before_run(tr_context *tr, int (*before)(tr_context *tr));
 /* Returns whether the stages are shown: the job has settings for them, or they are not those of turns. */
 bool tr_turns_are_shown(const tr_context *tr);
 
-/* Shows the sums of the turns to tr_on_task()'s observer: all ranks, when training is over. */
+/* Shows the sums of the turns to the observer: all ranks, when training is over. */
 int tr_turns_show(tr_context *tr);
 
 /* ---- the timeline of a run: which rank worked in which stage, for summary.json ---- */

@@ -200,8 +200,8 @@ int tr_turns_show(tr_context *tr)
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, tr->layout.worker_rank[0], sums, t->n * sizeof *sums));
     for (size_t i = 0; i < t->n; i++)
         if (sums[i].runs > 0) sums[n++] = sums[i];
-    bool shows = tr->rank == 0 && tr->stages->task_observer && n > 0;
-    return shows ? tr->stages->task_observer(tr->stages->task_observer_state, sums, n) : TR_OK;
+    const struct tr_observers *o = &tr->stages->observers;
+    return tr->rank == 0 && o->sums && n > 0 ? o->sums(o->who, sums, n) : TR_OK;
 }
 
 /* ---- stragglers on purpose (stage.h) ---- */

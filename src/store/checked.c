@@ -107,11 +107,6 @@ int tr_attributes_of_format(hid_t file, const char *format, int64_t version, con
 
 /* ---- writing ---- */
 
-static int checked_write_failed(const struct tr_checked_writer *w)
-{
-    return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", w->target.path, strerror(errno));
-}
-
 /* Performs all writes. Above RLIMIT_FSIZE the kernel also sends SIGXFSZ; it is blocked and removed here. */
 static int checked_put(const struct tr_checked_writer *w, const char *from, uint64_t bytes, uint64_t first)
 {
@@ -130,7 +125,7 @@ static int checked_put(const struct tr_checked_writer *w, const char *from, uint
         if (n < 0 && errno == EINTR) continue;
         if (n == 0) errno = ENOSPC;
         if (n <= 0) {
-            status = checked_write_failed(w);
+            status = tr_file_failed(w->target.path, "written", errno);
             break;
         }
         from += n;
@@ -206,7 +201,7 @@ int tr_checked_begin(struct tr_checked_writer *w, hid_t where, const char *name,
     if (w->is_special || bytes < LARGE_ARRAY || fallocate(w->fd, 0, (off_t)first, (off_t)bytes) == 0)
         return TR_OK;
     bool cannot = errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == EINTR;
-    return cannot ? TR_OK : checked_write_failed(w);
+    return cannot ? TR_OK : tr_file_failed(w->target.path, "written", errno);
 }
 
 /* A piece is summed and written while it is in the cache. Zeros of a large array are not written, because the file is new;
@@ -279,7 +274,8 @@ static int checked_put_all(struct tr_checked_writer *w, const char *layout, cons
         if (bytes[i] > 0) memcpy(to, part[i], bytes[i]);
     XXH3_64bits_reset(w->state);
     XXH3_64bits_update(w->state, header, w->header);
-    if (!w->is_special && ftruncate(w->fd, (off_t)w->bytes) < 0) return checked_write_failed(w);
+    if (!w->is_special && ftruncate(w->fd, (off_t)w->bytes) < 0)
+        return tr_file_failed(w->target.path, "written", errno);
     for (size_t i = 0; i <= w->areas; i++) {
         uint64_t next = i < w->areas ? w->area[i].first : w->bytes;
         if (next < at || next > w->bytes) return tr_layout_failed("arrays");
@@ -321,7 +317,7 @@ int tr_checked_finish(struct tr_checked_writer *w)
     if (is_renamed && durable) status = tr_sync_above(w->target.path);
     errno = EIO;
     if (status == TR_OK && is_renamed && TR_FAULT(w->fault_name) != TR_FAULT_NONE)
-        status = checked_write_failed(w);
+        status = tr_file_failed(w->target.path, "written", errno);
     if (status == TR_OK) status = tr_copy_string(w->target.path, &path);
     status = tr_target_close(&w->target, status);
     if (status == TR_OK && is_renamed && durable) status = tr_sync_above(path);

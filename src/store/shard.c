@@ -515,11 +515,6 @@ int tr_shard_path(const char *to, uint64_t number, uint32_t shard, char **path)
     return tr_format(path, "%s/%08" PRIu64 "/%s", to, number, name);
 }
 
-static int folder_failed(int status, const char *path, const char *what)
-{
-    return tr_fail(status, "%s: cannot be %s: %s", path, what, strerror(errno));
-}
-
 /* ---- listing ---- */
 
 static int folder_descending(const void *a, const void *b)
@@ -538,7 +533,7 @@ int tr_checkpoints_list(const char *to, uint64_t **numbers, size_t *n)
     *n = 0;
     DIR *folder = opendir(to);
     if (!folder && access(to, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR)) return TR_OK;
-    if (!folder) return folder_failed(TR_ERR_NO_INPUT, to, "read");
+    if (!folder) return tr_fail(TR_ERR_NO_INPUT, "%s: cannot be read: %s", to, strerror(errno));
     size_t found = 0;
     while (status == TR_OK && (errno = 0, entry = readdir(folder))) {
         char text[32];
@@ -552,7 +547,8 @@ int tr_checkpoints_list(const char *to, uint64_t **numbers, size_t *n)
         status = TR_GROW(&list, &capacity, found + 1);
         if (status == TR_OK) list[found++] = number;
     }
-    if (status == TR_OK && errno) status = folder_failed(TR_ERR_NO_INPUT, to, "read");
+    if (status == TR_OK && errno)
+        status = tr_fail(TR_ERR_NO_INPUT, "%s: cannot be read: %s", to, strerror(errno));
     closedir(folder);
     TR_TRY(status);
     if (found > 0) qsort(list, found, sizeof *list, folder_descending);
@@ -567,7 +563,8 @@ int tr_checkpoint_make(const char *to, uint64_t number)
     TR_FREED char *path = NULL;
     TR_TRY(tr_make_folder(to, true));
     TR_TRY(tr_checkpoint_path(to, number, &path));
-    if (tr_create_folder(path) < 0) return folder_failed(TR_ERR_NO_OUTPUT, path, "made");
+    if (tr_create_folder(path) < 0)
+        return tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
     return tr_sync_folder(to);
 }
 
@@ -590,11 +587,11 @@ int tr_checkpoint_remove(const char *to, uint64_t number, bool strict)
     size_t removed = 0;
     TR_TRY(tr_checkpoint_path(to, number, &path));
     DIR *folder = opendir(path);
-    if (!folder && errno != ENOENT) return folder_failed(TR_ERR_IO, path, "removed");
+    if (!folder && errno != ENOENT) return tr_file_failed(path, "removed", errno);
     int at = folder ? dirfd(folder) : -1;
     int status = folder ? folder_remove_file(at, path, "manifest.h5", &removed) : TR_OK;
     if (status == TR_OK && removed > 0 && fsync(at) < 0 && errno != EINVAL)
-        status = folder_failed(TR_ERR_IO, path, "brought to the disk");
+        status = tr_file_failed(path, "brought to the disk", errno);
     bool continues = folder && status == TR_OK;
     if (continues) status = folder_remove_file(at, path, "manifest.h5.part", &removed);
     for (struct dirent *entry; continues && (entry = readdir(folder));) {
@@ -609,7 +606,7 @@ int tr_checkpoint_remove(const char *to, uint64_t number, bool strict)
     if (folder) closedir(folder);
     TR_TRY(status);
     if (rmdir(path) == 0 || errno == ENOENT) return TR_OK;
-    if (errno != ENOTEMPTY && errno != EEXIST) return folder_failed(TR_ERR_IO, path, "removed");
+    if (errno != ENOTEMPTY && errno != EEXIST) return tr_file_failed(path, "removed", errno);
     if (!strict && removed == 0) return TR_OK;
     return tr_fail(TR_ERR_IO, "%s: the folder stays: there are files in it that are none of a checkpoint",
                    path);

@@ -53,6 +53,14 @@ static inline uint64_t tr_part_elements(const struct tr_part *p)
     return p->begin ? p->begin[p->rows] : p->rows * p->columns;
 }
 
+/* Returns a part of an array of total × columns elements without name, runs and data. columns 0: lists. */
+static inline struct tr_part tr_part_make(enum tr_part_kind kind, enum tr_part_type type, uint64_t total,
+                                          uint64_t columns)
+{
+    return (struct tr_part){
+        .kind = kind, .type = type, .total_rows = total, .total_columns = columns, .columns = columns};
+}
+
 /* Returns a copy of a part without its arrays. */
 static inline struct tr_part tr_part_without_arrays(const struct tr_part *p)
 {

@@ -272,48 +272,40 @@ static int snapshot_list(tr_snapshot *snapshot, const char *name, struct tr_part
     return tr_snapshot_part(snapshot, part);
 }
 
-static struct tr_part snapshot_make_part(enum tr_part_kind kind, enum tr_part_type type, uint64_t rows,
-                                         uint64_t columns, void *values)
-{
-    return (struct tr_part){.kind = kind,
-                            .type = type,
-                            .total_rows = rows,
-                            .total_columns = columns,
-                            .columns = columns,
-                            .data = values};
-}
-
 int tr_snapshot_rows(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, uint64_t total_rows,
                      size_t columns, const uint64_t *row, uint64_t first, size_t n, void *values)
 {
-    struct tr_part part =
-        snapshot_make_part(TR_PART_ROWS, (enum tr_part_type)dtype, total_rows, columns, values);
+    struct tr_part part = tr_part_make(TR_PART_ROWS, (enum tr_part_type)dtype, total_rows, columns);
+    part.data = values;
     return snapshot_list(snapshot, name, &part, row, first, n);
 }
 
 int tr_snapshot_lists(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, uint64_t total_rows,
                       const uint64_t *row, uint64_t first, size_t n, const uint64_t *begin, void *values)
 {
-    struct tr_part part = snapshot_make_part(TR_PART_LISTS, (enum tr_part_type)dtype, total_rows, 0, values);
+    struct tr_part part = tr_part_make(TR_PART_LISTS, (enum tr_part_type)dtype, total_rows, 0);
     TR_FREED uint64_t *own = NULL;
     TR_TRY(TR_NEW(&own, n + 1));
     for (size_t i = 0; n > 0 && i <= n; i++) own[i] = begin[i] - begin[0];
     part.begin = own;
+    part.data = values;
     return snapshot_list(snapshot, name, &part, row, first, n);
 }
 
 int tr_snapshot_common(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, size_t n, void *values)
 {
-    struct tr_part part = snapshot_make_part(TR_PART_COMMON, (enum tr_part_type)dtype, n, 1, values);
+    struct tr_part part = tr_part_make(TR_PART_COMMON, (enum tr_part_type)dtype, n, 1);
     if (!tr_snapshot_restores(snapshot) && snapshot->tr->rank != 0 && !snapshot->in_process) return TR_OK;
+    part.data = values;
     return snapshot_list(snapshot, name, &part, NULL, 0, n);
 }
 
 /* Stored as bytes in the shard of the rank. */
 int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t bytes, bool *found)
 {
-    struct tr_part part = snapshot_make_part(TR_PART_OWN, TR_PART_U8, bytes, 1, data);
+    struct tr_part part = tr_part_make(TR_PART_OWN, TR_PART_U8, bytes, 1);
     struct tr_shard *shard;
+    part.data = data;
     if (found) *found = false;
     if (!tr_snapshot_restores(snapshot)) return snapshot_list(snapshot, name, &part, NULL, 0, bytes);
     if (!snapshot->same_layout) return TR_OK;

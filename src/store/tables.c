@@ -93,8 +93,7 @@ static void saved_set_name(struct saved_table *s)
 static struct tr_part saved_make_part(const struct saved_table *s, const char *suffix, enum tr_part_kind kind,
                                       enum tr_part_type type, uint64_t total, uint64_t columns)
 {
-    struct tr_part part = {
-        .kind = kind, .type = type, .total_rows = total, .total_columns = columns, .columns = columns};
+    struct tr_part part = tr_part_make(kind, type, total, columns);
     snprintf(part.name, sizeof part.name, "%s%s", s->name, suffix);
     return part;
 }

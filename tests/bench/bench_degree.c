@@ -92,7 +92,7 @@ static int show(void *who, const struct tr_stage_sum *sums, size_t n)
 static int run(struct bench *b)
 {
     tr_stage stages[STAGES];
-    tr_on_task(b->tr, show, b);
+    *tr_observers(b->tr) = (struct tr_observers){.who = b, .sums = show};
     for (size_t i = 0; i < b->n; i++) TR_TRY(TR_NEW(&b->stage[i].began, (size_t)b->stage[i].clocks));
     TR_TRY(tr_table_create(b->tr, "w", TR_F32, 1, BENCH_KEYS, &b->table));
     for (size_t i = 0; i < b->n; i++)

@@ -64,7 +64,7 @@ static int measure(struct bench *b, int workers)
 static int run(tr_context *tr, int runs)
 {
     struct bench b = {.tr = tr, .runs = runs};
-    tr_on_task(tr, show, &b);
+    *tr_observers(tr) = (struct tr_observers){.who = &b, .sums = show};
     TR_TRY(tr_table_create(tr, "w", TR_F32, 1, BENCH_KEYS, &b.table));
     int all = tr_workers(tr);
     for (int workers = tr->layout.groups; workers < all; workers *= 2) TR_TRY(measure(&b, workers));

@@ -169,7 +169,8 @@ static void try(const char *settings, const struct tr_als_limits *limits, enum k
     first_rows(&w.reference, m, kind);
     w.tolerance = tolerance;
     w.last = INFINITY;
-    tr_observe(tr, watch, &w);
+    tr_observers(tr)->who = &w;
+    tr_observers(tr)->progress = watch;
     mpi_ok(tr_als_train(m, limits));
     for (int s = 0; s < SWEEPS; s++) sweep(&w.reference);
     if (tr_is(tr, TR_SLAVE))

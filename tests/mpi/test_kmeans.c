@@ -176,7 +176,8 @@ static void begin_trial(struct trial *t, const struct problem *p, const char *se
     char *mark = strstr(text, " sparse");
     if (mark) memset(mark, ' ', strlen(" sparse"));
     *t = (struct trial){.tr = mpi_context(text)};
-    if (t->tr->rank == 0) tr_observe(t->tr, observe, t);
+    tr_observers(t->tr)->who = t;
+    if (t->tr->rank == 0) tr_observers(t->tr)->progress = observe;
     const tr_job *job = tr_context_job(t->tr);
     mpi_ok(TR_NEW(&t->m, 1));
     mpi_ok(tr_kmeans_class.check(job, job->options));

@@ -436,7 +436,8 @@ static void close_record(struct record *record)
 static void run_stage(struct run *r, int64_t clocks)
 {
     tr_stage stage = {.name = "keep", .state = r, .clocks = clocks, .prepare = prepare, .compute = compute};
-    tr_on_ready(r->tr, ready, r);
+    tr_observers(r->tr)->ready = ready;
+    tr_observers(r->tr)->ready_who = r;
     mpi_ok(tr_poll_add(r->tr, poll_take, r));
     mpi_ok(tr_run(r->tr, &stage));
     tr_poll_remove(r->tr, poll_take, r);

@@ -63,7 +63,8 @@ static void run(struct trial *t, const char *settings, int64_t clocks, int64_t e
     *t = (struct trial){.tr = mpi_context(text), .clocks = clocks, .every = every};
     mpi_ok(tr_table_create(t->tr, "w", TR_I64, 1, KEYS, &t->table));
     mpi_ok(tr_poll_add(t->tr, count_poll, t));
-    if (t->tr->rank == 0) tr_observe(t->tr, observe, t);
+    tr_observers(t->tr)->who = t;
+    if (t->tr->rank == 0) tr_observers(t->tr)->progress = observe;
     tr_stage stage = {.name = "slow",
                       .state = t,
                       .clocks = clocks,

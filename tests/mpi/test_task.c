@@ -566,8 +566,7 @@ static int run_trial(struct trial *t, const char *settings, const tr_next *plan,
     t->tr->job->checkpoint.every = (struct tr_job_pace){.clocks = every};
     mpi_ok(tr_checkpoints_open(t->tr, fresh));
     mpi_ok(tr_table_create(t->tr, "w", TR_F64, 1, KEYS, &t->table));
-    tr_observe(t->tr, trial_row, t);
-    tr_on_task(t->tr, trial_sums, t);
+    *tr_observers(t->tr) = (struct tr_observers){.who = t, .progress = trial_row, .sums = trial_sums};
     const tr_stage stages[] = {{.name = "add",
                                 .state = t,
                                 .prepare = open_trial_adding,
