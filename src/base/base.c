@@ -135,7 +135,7 @@ long tr_number_in(const char *variable, long otherwise)
 /* ---- available memory ---- */
 
 /* Returns the number in a file; UINT64_MAX if there is none, as for a control group without a limit. */
-static uint64_t read_number(const char *path)
+static uint64_t group_read_number(const char *path)
 {
     uint64_t number = UINT64_MAX;
     FILE *file = fopen(path, "re");
@@ -146,16 +146,16 @@ static uint64_t read_number(const char *path)
 
 /* Returns the minimum of the unused memory of the control groups that contain this process. The file cache (a line of memory.stat)
  * counts as unused. In a container the names of outer groups do not exist; the root of the container is the last one. */
-static uint64_t left_of_groups(const char *root, char *name, const char *limit_name, const char *used_name,
-                               const char *cached)
+static uint64_t group_memory_left(const char *root, char *name, const char *limit_name, const char *used_name,
+                                  const char *cached)
 {
     uint64_t least = UINT64_MAX;
     for (char *slash;; *slash = '\0') {
         char path[4096], line[256];
         snprintf(path, sizeof path, "%s%s/%s", root, name, limit_name);
-        uint64_t limit = read_number(path), files = 0;
+        uint64_t limit = group_read_number(path), files = 0;
         snprintf(path, sizeof path, "%s%s/%s", root, name, used_name);
-        uint64_t used = read_number(path);
+        uint64_t used = group_read_number(path);
         snprintf(path, sizeof path, "%s%s/memory.stat", root, name);
         FILE *stat = fopen(path, "re");
         while (stat && fgets(line, sizeof line, stat))
@@ -184,10 +184,10 @@ uint64_t tr_memory_free(void)
         uint64_t left = UINT64_MAX;
         line[strcspn(line, "\n")] = '\0';
         if (!strncmp(line, "0::", 3))
-            left = left_of_groups("/sys/fs/cgroup", line + 3, "memory.max", "memory.current", "file ");
+            left = group_memory_left("/sys/fs/cgroup", line + 3, "memory.max", "memory.current", "file ");
         else if (name)
-            left = left_of_groups("/sys/fs/cgroup/memory", name + strlen(":memory:"), "memory.limit_in_bytes",
-                                  "memory.usage_in_bytes", "total_cache ");
+            left = group_memory_left("/sys/fs/cgroup/memory", name + strlen(":memory:"),
+                                     "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache ");
         if (left < least) least = left;
     }
     if (file) fclose(file);

@@ -35,7 +35,7 @@ bool tr_utf8_valid(const char *text)
 }
 
 /* Returns whether the character is printed unchanged: it is printable and does not affect its neighbours. */
-static bool is_printable(uint32_t c)
+static bool visible_is_printable(uint32_t c)
 {
     static const uint32_t hidden[][2] = {
         {0, 0x1f},        {0x7f, 0x9f},     {0x61c, 0x61c},   {0x200e, 0x200f}, {0x2028, 0x202e},
@@ -57,7 +57,7 @@ static struct visible visible_next(const char *text, size_t n)
 {
     uint32_t c;
     struct visible v = {.bytes = tr_utf8_decode(text, n, &c)};
-    if (v.bytes > 0 && is_printable(c)) {
+    if (v.bytes > 0 && visible_is_printable(c)) {
         memcpy(v.form, text, v.length = v.bytes);
         return v;
     }
@@ -94,7 +94,7 @@ struct tr_shown tr_shown(const char *text)
 }
 
 /* Prints the visible form of n bytes. Doubles each character `twice` and keeps each character `kept`; 0: none. */
-static void put_visible(FILE *file, const char *text, size_t n, char twice, char kept)
+static void visible_put(FILE *file, const char *text, size_t n, char twice, char kept)
 {
     for (size_t i = 0; i < n;) {
         struct visible v = visible_next(text + i, n - i);
@@ -107,12 +107,12 @@ static void put_visible(FILE *file, const char *text, size_t n, char twice, char
 
 void tr_put_visible(FILE *file, const char *text, size_t n)
 {
-    put_visible(file, text, n, 0, 0);
+    visible_put(file, text, n, 0, 0);
 }
 
 void tr_put_lines(FILE *file, const char *text)
 {
-    put_visible(file, text, strlen(text), 0, '\n');
+    visible_put(file, text, strlen(text), 0, '\n');
 }
 
 /* Keeps the line feeds of the format. If an argument contains line feeds, the numbers of line feeds differ: then only those at the
@@ -137,7 +137,7 @@ int tr_vprintf(FILE *file, const char *format, va_list arguments)
         fwrite(text, 1, length, file);
     } else {
         fwrite(text, 1, lead, file);
-        put_visible(file, text + lead, length - lead - trail, 0, feeds == wanted ? '\n' : 0);
+        visible_put(file, text + lead, length - lead - trail, 0, feeds == wanted ? '\n' : 0);
         fwrite(text + length - trail, 1, trail, file);
     }
     if (text != usual) free(text);
@@ -164,7 +164,7 @@ void tr_put_quoted(FILE *file, const char *text)
         length = tr_utf8_decode(text + i, n - i, &c);
         if (!length) c = 0xfffd;
         if (c == '"' || c == '\\') fputc('\\', file);
-        if (length && (is_printable(c) || c > 0xffff)) fwrite(text + i, 1, length, file);
+        if (length && (visible_is_printable(c) || c > 0xffff)) fwrite(text + i, 1, length, file);
         else fprintf(file, "\\u%04x", c);
     }
     fputc('"', file);
@@ -183,13 +183,13 @@ void tr_put_csv(FILE *file, const char *text)
 {
     bool quoted = strpbrk(text, ",\"") != NULL;
     if (quoted) fputc('"', file);
-    put_visible(file, text, strlen(text), '"', 0);
+    visible_put(file, text, strlen(text), '"', 0);
     if (quoted) fputc('"', file);
 }
 
 void tr_put_gnuplot(FILE *file, const char *text)
 {
     fputc('\'', file);
-    put_visible(file, text, strlen(text), '\'', 0);
+    visible_put(file, text, strlen(text), '\'', 0);
     fputc('\'', file);
 }

@@ -21,13 +21,13 @@ static const struct {
     [TR_FAULT_SEGV] = {"segv", -1},   [TR_FAULT_EXIT] = {"exit", 70},     [TR_FAULT_STOP] = {"stop", -1},
     [TR_FAULT_DELAY] = {"delay", 10}};
 
-static int wrong(const char *rule, const char *expected)
+static int fault_wrong_rule(const char *rule, const char *expected)
 {
     return tr_fail(TR_ERR_USAGE, "TRIREME_FAULT: %s: expected %s", rule, expected);
 }
 
 /* Parses a text that is a whole number of at least 0. */
-static bool read_number(const char *text, long *number)
+static bool fault_read_number(const char *text, long *number)
 {
     char *end;
     *number = strtol(text, &end, 10);
@@ -41,7 +41,7 @@ int tr_faults_parse(const char *text, struct tr_faults *faults)
     TR_TRY(tr_copy_string(text, &copy));
     for (char *rest = copy, *next; (next = strsep(&rest, ",")) != NULL;) {
         if (*next == '\0') continue;
-        if (faults->n == TR_FAULT_RULES) return wrong(next, "at most 16 rules");
+        if (faults->n == TR_FAULT_RULES) return fault_wrong_rule(next, "at most 16 rules");
         struct tr_fault_rule *r = &faults->rule[faults->n];
         char rule[256], *end = NULL;
         long seed = 0, visit = 0;
@@ -49,8 +49,9 @@ int tr_faults_parse(const char *text, struct tr_faults *faults)
         char *rank = strsep(&next, ":"), *chance = strsep(&next, ":"), *seed_text = strsep(&next, ":");
         char *attempt = strsep(&next, ":"), *action = strsep(&rank, "@"), *point = strsep(&action, "=");
         *r = (struct tr_fault_rule){.action = TR_FAULT_KILL, .rank = -1, .attempt = -1};
-        if (rank && !read_number(rank, &r->rank)) return wrong(rule, "a rank behind @");
-        if (*point == '\0' || strlen(point) >= sizeof r->point) return wrong(rule, "a point in front");
+        if (rank && !fault_read_number(rank, &r->rank)) return fault_wrong_rule(rule, "a rank behind @");
+        if (*point == '\0' || strlen(point) >= sizeof r->point)
+            return fault_wrong_rule(rule, "a point in front");
         strcpy(r->point, point);
         if (action) {
             const char *name = strsep(&action, "=");
@@ -58,23 +59,26 @@ int tr_faults_parse(const char *text, struct tr_faults *faults)
             while (i <= TR_FAULT_DELAY && strcmp(actions[i].name, name) != 0) i++;
             r->action = (enum tr_fault)i;
             r->number = i <= TR_FAULT_DELAY ? actions[i].number : -1;
-            if (i > TR_FAULT_DELAY || (action && (r->number < 0 || !read_number(action, &r->number))))
-                return wrong(
+            if (i > TR_FAULT_DELAY || (action && (r->number < 0 || !fault_read_number(action, &r->number))))
+                return fault_wrong_rule(
                     rule, "kill, segv, exit[=code], stop, delay[=milliseconds], enospc, eio, short or hang");
         }
-        if (!chance) return wrong(rule, "POINT[=ACTION][@RANK]:CHANCE[:SEED[:ATTEMPT]]");
+        if (!chance) return fault_wrong_rule(rule, "POINT[=ACTION][@RANK]:CHANCE[:SEED[:ATTEMPT]]");
         if (*chance == '#') {
-            if (!read_number(chance + 1, &visit) || visit == 0) return wrong(rule, "#N, a visit from 1 on");
+            if (!fault_read_number(chance + 1, &visit) || visit == 0)
+                return fault_wrong_rule(rule, "#N, a visit from 1 on");
         } else {
             r->chance = strtod(chance, &end);
             if (end == chance || *end != '\0' || !(r->chance >= 0 && r->chance <= 1))
-                return wrong(rule, "a chance from 0 to 1, or #N");
+                return fault_wrong_rule(rule, "a chance from 0 to 1, or #N");
         }
-        if (seed_text && !read_number(seed_text, &seed)) return wrong(rule, "a number as seed");
-        if (attempt && !read_number(attempt, &r->attempt)) return wrong(rule, "a number of an attempt");
+        if (seed_text && !fault_read_number(seed_text, &seed))
+            return fault_wrong_rule(rule, "a number as seed");
+        if (attempt && !fault_read_number(attempt, &r->attempt))
+            return fault_wrong_rule(rule, "a number of an attempt");
         r->at = (uint64_t)visit;
         r->seed = (uint64_t)seed;
-        if (next) return wrong(rule, "nothing behind the attempt");
+        if (next) return fault_wrong_rule(rule, "nothing behind the attempt");
         faults->n++;
     }
     return TR_OK;
@@ -111,7 +115,7 @@ static struct tr_faults planned; /* global, as the environment is */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Reads the rules of the environment. */
-static void read_environment(void)
+static void fault_read_environment(void)
 {
     const char *text = getenv("TRIREME_FAULT");
     if (!text) return;
@@ -125,7 +129,7 @@ static void read_environment(void)
 
 enum tr_fault tr_fault_at(const char *point)
 {
-    pthread_once(&once, read_environment);
+    pthread_once(&once, fault_read_environment);
     if (planned.n == 0) return TR_FAULT_NONE;
     const struct tr_fault_rule *r = tr_faults_visit(&planned, point);
     switch (r ? r->action : TR_FAULT_NONE) {

@@ -39,13 +39,13 @@ int tr_sync_above(const char *path)
 
 /* ---- entries of other users ---- */
 
-static bool is_foreign(const struct stat *entry)
+static bool entry_is_foreign(const struct stat *entry)
 {
     return entry->st_uid != geteuid() && entry->st_uid != 0;
 }
 
 /* Finds an entry on a path, a symbolic link included, that another user has put into a folder that all users can write to. */
-static bool find_foreign(const char *path, char name[PATH_MAX], struct stat *entry)
+static bool entry_find_foreign(const char *path, char name[PATH_MAX], struct stat *entry)
 {
     char real[PATH_MAX];
     struct stat above;
@@ -57,8 +57,9 @@ static bool find_foreign(const char *path, char name[PATH_MAX], struct stat *ent
         bool is_entry = n > 0 && strncmp(name + begin, "..", n) != 0; /* "", "." and ".." are none */
         name[end] = '\0';
         if (is_entry && lstat(name, entry) < 0) return false;
-        if (is_entry && (above.st_mode & S_IWOTH) && is_foreign(entry)) return true;
-        if (is_entry && S_ISLNK(entry->st_mode) && realpath(name, real) && find_foreign(real, name, entry))
+        if (is_entry && (above.st_mode & S_IWOTH) && entry_is_foreign(entry)) return true;
+        if (is_entry && S_ISLNK(entry->st_mode) && realpath(name, real) &&
+            entry_find_foreign(real, name, entry))
             return true;
         memcpy(name, path, length + 1);
         name[end] = '\0';
@@ -69,18 +70,18 @@ static bool find_foreign(const char *path, char name[PATH_MAX], struct stat *ent
     return false;
 }
 
-static int check_entries(const char *path)
+static int entry_check_path(const char *path)
 {
     char name[PATH_MAX];
     struct stat entry;
-    if (!find_foreign(path, name, &entry)) return TR_OK;
+    if (!entry_find_foreign(path, name, &entry)) return TR_OK;
     return tr_fail(TR_ERR_NO_PERM,
                    "%s: belongs to user %u, in a folder that all users can write to: choose another name",
                    name, (unsigned)entry.st_uid);
 }
 
 /* The mode of a new file or folder, from the mode that it has in a folder that only its owner and group can write to. */
-static mode_t mode_at(const char *path, mode_t mode)
+static mode_t entry_mode(const char *path, mode_t mode)
 {
     char above[PATH_MAX];
     struct stat folder;
@@ -94,7 +95,7 @@ static mode_t mode_at(const char *path, mode_t mode)
 
 int tr_create_folder(const char *path)
 {
-    return mkdir(path, mode_at(path, 0777));
+    return mkdir(path, entry_mode(path, 0777));
 }
 
 enum { ATTEMPTS = 100 }; /* another process may create or remove the file meanwhile */
@@ -104,7 +105,7 @@ int tr_create_file(const char *path)
     int fd = -1;
     for (int i = 0; i < ATTEMPTS; i++) {
         if (unlink(path) < 0 && errno != ENOENT) return -1;
-        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode_at(path, 0666));
+        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, entry_mode(path, 0666));
         if (fd >= 0 || errno != EEXIST) break;
     }
     return fd;
@@ -117,11 +118,11 @@ int tr_open_file(const char *path, int flags)
     struct stat entry;
     int fd = -1;
     for (int i = 0; i < ATTEMPTS; i++) {
-        bool is_foreign_path = find_foreign(path, name, &entry);
+        bool is_foreign_path = entry_find_foreign(path, name, &entry);
         if (!is_foreign_path) {
-            fd = open(path, flags | O_CREAT | O_EXCL | O_CLOEXEC, mode_at(path, 0666));
+            fd = open(path, flags | O_CREAT | O_EXCL | O_CLOEXEC, entry_mode(path, 0666));
             if (fd >= 0 || errno != EEXIST) return fd;
-            is_foreign_path = find_foreign(path, name, &entry);
+            is_foreign_path = entry_find_foreign(path, name, &entry);
         }
         errno = EPERM;
         if (is_foreign_path) return -1;
@@ -131,7 +132,7 @@ int tr_open_file(const char *path, int flags)
     return fd;
 }
 
-static int make_with_parents(char *path, bool durable)
+static int folder_make(char *path, bool durable)
 {
     struct stat status;
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) return TR_OK;
@@ -139,7 +140,7 @@ static int make_with_parents(char *path, bool durable)
     while (slash && slash > path && slash[-1] == '/') slash--; /* "a//b" */
     if (slash && slash > path) {
         *slash = '\0';
-        int above = make_with_parents(path, durable);
+        int above = folder_make(path, durable);
         *slash = '/';
         TR_TRY(above);
     }
@@ -157,9 +158,9 @@ int tr_make_folder(const char *folder, bool durable)
     TR_FREED char *path = NULL;
     TR_TRY(tr_copy_string(folder, &path));
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = '\0';
-    TR_TRY(check_entries(path));
-    TR_TRY(make_with_parents(path, durable));
-    return check_entries(path);
+    TR_TRY(entry_check_path(path));
+    TR_TRY(folder_make(path, durable));
+    return entry_check_path(path);
 }
 
 /* ---- files ---- */
@@ -168,7 +169,7 @@ int tr_file_failed(const char *path, const char *what, int error)
 {
     bool full = error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;
     bool creating = !strcmp(what, "created");
-    if (error == EPERM) TR_TRY(check_entries(path));
+    if (error == EPERM) TR_TRY(entry_check_path(path));
     return tr_fail(creating && !full ? TR_ERR_NO_OUTPUT : TR_ERR_IO, "%s: cannot be %s: %s", path, what,
                    strerror(error));
 }
@@ -195,11 +196,11 @@ int tr_target_open(struct tr_target *t, int how, const char *format, ...)
     va_end(arguments);
     if (length < 0) t->path = NULL;
     if (length < 0) return tr_fail(TR_ERR_SYSTEM, "out of memory: the name of a file");
-    TR_TRY(check_entries(t->path));
+    TR_TRY(entry_check_path(t->path));
     bool is_special = false;
     /* another user may have made an entry after the check */
     if ((how & TR_TARGET_NAMED) && lstat(t->path, &there) == 0 &&
-        (!is_foreign(&there) || mode_at(t->path, 0077))) {
+        (!entry_is_foreign(&there) || entry_mode(t->path, 0077))) {
         char *real = NULL;
         if (S_ISLNK(there.st_mode) && stat(t->path, &there) == 0 && S_ISREG(there.st_mode))
             real = realpath(t->path, NULL);
@@ -254,9 +255,9 @@ int tr_replace_file(const char *folder, const char *name, const char *text, size
 
 /* ---- files that other users must not be able to change ---- */
 
-static int check_owner(const char *what, const struct stat *s)
+static int code_check_owner(const char *what, const struct stat *s)
 {
-    if (is_foreign(s))
+    if (entry_is_foreign(s))
         return tr_fail(TR_ERR_NO_PERM,
                        "%s belongs to user %u, expected you or root: copy the file to a folder of yours",
                        what, (unsigned)s->st_uid);
@@ -287,8 +288,8 @@ int tr_open_code(const char *path, int *fd)
     else if (!S_ISREG(file.st_mode))
         status = tr_fail(TR_ERR_NO_INPUT, "is a %s, expected a shared object",
                          S_ISDIR(file.st_mode) ? "folder" : "pipe or device");
-    if (status == TR_OK) status = check_owner("it", &file);
-    if (status == TR_OK) status = check_owner("its folder", &folder);
+    if (status == TR_OK) status = code_check_owner("it", &file);
+    if (status == TR_OK) status = code_check_owner("its folder", &folder);
     if (at >= 0) close(at);
     if (status != TR_OK && *fd >= 0) {
         close(*fd);

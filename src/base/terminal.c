@@ -51,7 +51,7 @@ bool tr_terminal_shows(FILE *out)
     return false;
 }
 
-static int columns_of(int fd)
+static int terminal_columns_of(int fd)
 {
     struct winsize size;
     return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
@@ -62,10 +62,10 @@ int tr_terminal_columns(FILE *out, int otherwise)
     enum { LEAST = 20, MOST = 1000 };
     int fd = fileno(out);
     long columns = tr_number_in("COLUMNS", 0);
-    if (columns <= 0 && fd >= 0) columns = columns_of(fd);
+    if (columns <= 0 && fd >= 0) columns = terminal_columns_of(fd);
     if (columns <= 0 && tr_terminal_shows(out)) {
         int launcher = open(terminal_of(getppid(), fd).name, O_RDONLY | O_NOCTTY | O_CLOEXEC);
-        if (launcher >= 0) columns = columns_of(launcher);
+        if (launcher >= 0) columns = terminal_columns_of(launcher);
         if (launcher >= 0) close(launcher);
         otherwise = 80;
     }
@@ -81,7 +81,7 @@ void tr_stderr_by_lines(void)
 }
 
 /* Returns the largest length up to n that does not split a character. */
-static int whole_characters(const char *text, int n)
+static int wrap_whole_characters(const char *text, int n)
 {
     while (n > 1 && (text[n] & 0xc0) == 0x80) n--;
     return n;
@@ -94,7 +94,7 @@ void tr_put_wrapped(FILE *out, const char *line, int indent)
     while (columns > 2 * indent && length + (first ? 0 : indent) > columns) {
         int room = columns - (first ? 0 : indent), end = room;
         while (end > room / 2 && line[end] != ' ') end--;
-        if (line[end] != ' ') end = whole_characters(line, room);
+        if (line[end] != ' ') end = wrap_whole_characters(line, room);
         tr_printf(out, "%*s%.*s\n", first ? 0 : indent, "", end, line);
         for (line += end; *line == ' ';) line++;
         length = (int)strlen(line);
@@ -150,7 +150,7 @@ void tr_live_bar(FILE *out, const char *what, double part, const char *more)
         snprintf(line, sizeof line, "%.200s  [%.*s%.*s] %3.0f %%  %.200s", what, done, full, width - done,
                  empty, 100 * part, more);
     int most = tr_terminal_columns(out, 80) - 1, length = (int)strlen(line);
-    if (length > most) length = whole_characters(line, most);
+    if (length > most) length = wrap_whole_characters(line, most);
     fputc('\r', out);
     tr_printf(out, "%.*s%*s", length, line, live.out && live.length > length ? live.length - length : 0, "");
     fflush(out);
@@ -192,7 +192,7 @@ struct tr_number_text tr_duration(double seconds)
 }
 
 /* Formats three digits and a decimal prefix: "10k"; with a space and a unit "10 kB". */
-static struct tr_number_text with_prefix(double number, const char *space, const char *unit)
+static struct tr_number_text number_with_prefix(double number, const char *space, const char *unit)
 {
     static const char *const prefix[] = {"", "k", "M", "G", "T"};
     struct tr_number_text t = {"-"};
@@ -205,10 +205,10 @@ static struct tr_number_text with_prefix(double number, const char *space, const
 
 struct tr_number_text tr_bytes(double bytes)
 {
-    return with_prefix(bytes, " ", "B");
+    return number_with_prefix(bytes, " ", "B");
 }
 
 struct tr_number_text tr_rate(double per_second)
 {
-    return with_prefix(per_second, "", "");
+    return number_with_prefix(per_second, "", "");
 }

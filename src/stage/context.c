@@ -62,8 +62,8 @@ struct job_message {
 };
 
 /* Rank 0 reads the file and broadcasts its text, so that a thousand ranks need not open it. status: of the caller so far; agreed on. */
-static int read_job(tr_context *tr, int status, const struct tr_model_class *own, const char *path, int n,
-                    char *const overrides[], tr_job **job)
+static int context_read_job(tr_context *tr, int status, const struct tr_model_class *own, const char *path,
+                            int n, char *const overrides[], tr_job **job)
 {
     struct job_message message = {.bytes = 0};
     TR_FREED char *text = NULL;
@@ -133,7 +133,7 @@ int tr_context_read(int *argc, char ***argv, const struct tr_model_class *own, t
     const char *word = status == TR_OK ? (*argv)[1] : "";
     int file = !tr_job_is_setting(word) && (word[0] != '-' || !word[1]); /* other words are unknown options */
     const char *path = !file ? TR_NO_JOB_FILE : strcmp(word, "-") == 0 ? TR_STANDARD_INPUT : word;
-    status = read_job(tr, status, own, path, *argc - 1 - file, *argv + 1 + file, &tr->job);
+    status = context_read_job(tr, status, own, path, *argc - 1 - file, *argv + 1 + file, &tr->job);
     if (status == TR_OK) *out = tr;
     else tr_context_close(tr);
     return status;

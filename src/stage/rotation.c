@@ -62,79 +62,79 @@ int tr_rotation_depth(const tr_context *tr)
 }
 
 /* Returns the block of the round that comes `rounds` after the next one of this member. */
-static int block_of(const tr_rotation *r, int rounds)
+static int rotation_block(const tr_rotation *r, int rounds)
 {
     return (int)(((int64_t)r->member * r->depth + r->given + rounds) % r->blocks);
 }
 
 /* ---- opening ---- */
 
-static int rank_of(const tr_rotation *r, int member)
+static int rotation_rank(const tr_rotation *r, int member)
 {
     const struct tr_worker_set *set = r->tr->active;
     return tr_worker_rank(r->tr, set, set->group * r->members + member);
 }
 
-static size_t shared_bytes(const tr_rotation *r, int block)
+static size_t block_shared_bytes(const tr_rotation *r, int block)
 {
     return sizeof(struct shared_head) + (r->bytes[block] + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 /* Returns the bytes of each message of a block except the last. */
-static size_t part_bytes(const tr_rotation *r, int block)
+static size_t block_part_bytes(const tr_rotation *r, int block)
 {
     size_t part = (r->bytes[block] / r->parts / ALIGNMENT + 1) * ALIGNMENT;
     return tr_min_size(tr_max_size(part, LEAST_PART), MESSAGE);
 }
 
-static size_t messages_of(const tr_rotation *r, int block)
+static size_t block_messages(const tr_rotation *r, int block)
 {
-    size_t part = part_bytes(r, block);
+    size_t part = block_part_bytes(r, block);
     return (r->bytes[block] + part - 1) / part;
 }
 
 /* ---- messages ---- */
 
-static void *message_of(const tr_rotation *r, const struct slot *slot, int block, size_t i, int *bytes)
+static void *block_message(const tr_rotation *r, const struct slot *slot, int block, size_t i, int *bytes)
 {
-    size_t part = part_bytes(r, block), at = i * part;
+    size_t part = block_part_bytes(r, block), at = i * part;
     *bytes = (int)tr_min_size(part, r->bytes[block] - at);
     return slot->memory + at;
 }
 
 /* Sends the messages of the block of this round up to the n-th. */
-static void send_until(tr_rotation *r, size_t n)
+static void block_send_until(tr_rotation *r, size_t n)
 {
-    int block = block_of(r, 0), rank = rank_of(r, (r->member + r->members - 1) % r->members);
+    int block = rotation_block(r, 0), rank = rotation_rank(r, (r->member + r->members - 1) % r->members);
     struct slot *slot = &r->slot[r->given % r->slots];
     if (r->passed >= n) return;
     if (!slot->leaves) tr_way_begin(r->tr->tables);
     slot->leaves = true;
     for (; r->passed < n; r->passed++) {
         int bytes;
-        void *at = message_of(r, slot, block, r->passed, &bytes);
+        void *at = block_message(r, slot, block, r->passed, &bytes);
         MPI_Isend(at, bytes, MPI_BYTE, rank, TR_TAG_BLOCK, r->tr->wire, &slot->sent[r->passed]);
     }
 }
 
 /* Posts the receives of the next block, in the memory of the block that has left in the round before. The next member sends while
  * this one computes. */
-static void receive_next(tr_rotation *r)
+static void block_receive_next(tr_rotation *r)
 {
     int64_t round = r->given + r->depth;
     struct slot *slot = &r->slot[round % r->slots];
-    int block = block_of(r, r->depth), rank = rank_of(r, (r->member + 1) % r->members);
+    int block = rotation_block(r, r->depth), rank = rotation_rank(r, (r->member + 1) % r->members);
     if (r->posted > round || slot->leaves) return;
-    for (size_t i = 0; i < messages_of(r, block); i++) {
+    for (size_t i = 0; i < block_messages(r, block); i++) {
         int bytes;
-        void *at = message_of(r, slot, block, i, &bytes);
+        void *at = block_message(r, slot, block, i, &bytes);
         MPI_Irecv(at, bytes, MPI_BYTE, rank, TR_TAG_BLOCK, r->tr->wire, &slot->received[i]);
     }
     slot->comes = true;
     r->posted = round + 1;
 }
 
-static bool all_done(const tr_rotation *r, MPI_Request *requests)
+static bool slot_all_done(const tr_rotation *r, MPI_Request *requests)
 {
     int done = 0;
     MPI_Testall((int)r->messages, requests, &done, MPI_STATUSES_IGNORE);
@@ -142,29 +142,30 @@ static bool all_done(const tr_rotation *r, MPI_Request *requests)
 }
 
 /* Blocks move on in every poll. */
-static int poll_slots(void *what, int *did)
+static int slots_poll(void *what, int *did)
 {
     tr_rotation *r = what;
     for (struct slot *s = r->slot; s < r->slot + r->slots; s++) {
-        bool arrives = s->comes && all_done(r, s->received), has_left = s->leaves && all_done(r, s->sent);
+        bool arrives = s->comes && slot_all_done(r, s->received),
+             has_left = s->leaves && slot_all_done(r, s->sent);
         if (arrives && s->awaited) tr_way_end(r->tr->tables);
         if (arrives) s->comes = s->awaited = false;
         if (has_left) tr_way_end(r->tr->tables);
         if (has_left) s->leaves = false;
         *did += arrives + has_left;
     }
-    if (r->taken) receive_next(r);
+    if (r->taken) block_receive_next(r);
     return TR_OK;
 }
 
 /* ---- memory ---- */
 
-static int open_travelling(tr_rotation *r)
+static int slots_open(tr_rotation *r)
 {
     size_t largest = 0;
     for (int b = 0; b < r->blocks; b++) {
         largest = tr_max_size(largest, r->bytes[b]);
-        r->messages = tr_max_size(r->messages, messages_of(r, b));
+        r->messages = tr_max_size(r->messages, block_messages(r, b));
     }
     size_t padded = (largest / ALIGNMENT + 1) * ALIGNMENT;
     r->slots = r->members > 1 ? r->depth + 1 : r->depth;
@@ -176,7 +177,7 @@ static int open_travelling(tr_rotation *r)
         TR_TRY(TR_NEW(&s->received, r->messages));
         for (size_t i = 0; i < r->messages; i++) s->sent[i] = s->received[i] = MPI_REQUEST_NULL;
     }
-    return r->members > 1 ? tr_poll_add(r->tr, poll_slots, r) : TR_OK;
+    return r->members > 1 ? tr_poll_add(r->tr, slots_poll, r) : TR_OK;
 }
 
 int tr_rotation_open(tr_worker *me, const size_t *bytes, int parts, tr_rotation **rotation)
@@ -202,8 +203,8 @@ int tr_rotation_open(tr_worker *me, const size_t *bytes, int parts, tr_rotation 
     int shares = r->members > 1 && way != TR_ROTATE_TRAVEL;
     double needed = 0;
     size_t own = 0;
-    for (int m = 0; m < r->members; m++) shares = shares && tr_same_node(r->tr, rank_of(r, m));
-    for (int b = 0; b < r->blocks; b++) needed += (double)shared_bytes(r, b);
+    for (int m = 0; m < r->members; m++) shares = shares && tr_same_node(r->tr, rotation_rank(r, m));
+    for (int b = 0; b < r->blocks; b++) needed += (double)block_shared_bytes(r, b);
     shares = shares && (double)tr_shm_free() > 1.05 * needed * me->groups;
     /* the members meet here before a call that does not poll */
     MPI_Request request;
@@ -217,31 +218,31 @@ int tr_rotation_open(tr_worker *me, const size_t *bytes, int parts, tr_rotation 
     r->shares = shares;
     MPI_Comm_idup(r->tr->active->members, &r->comm, &request);
     TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
-    for (int d = 0; d < r->depth; d++) own += shared_bytes(r, r->member * r->depth + d);
-    TR_TRY(shares ? tr_shm_open(r->tr, r->comm, own, true, &r->memory) : open_travelling(r));
+    for (int d = 0; d < r->depth; d++) own += block_shared_bytes(r, r->member * r->depth + d);
+    TR_TRY(shares ? tr_shm_open(r->tr, r->comm, own, true, &r->memory) : slots_open(r));
     return tr_barrier(r->tr, r->tr->active->members, "the group to open a rotation");
 }
 
 /* ---- rounds ---- */
 
-static struct shared_head *shared_block(const tr_rotation *r, int block)
+static struct shared_head *block_in_memory(const tr_rotation *r, int block)
 {
     char *at = r->memory.part[block / r->depth].at;
-    for (int b = block - block % r->depth; b < block; b++) at += shared_bytes(r, b);
+    for (int b = block - block % r->depth; b < block; b++) at += block_shared_bytes(r, b);
     return (struct shared_head *)at;
 }
 
 /* Returns whether the block of the round that comes `rounds` after the next one has arrived. A shared block has arrived when the
  * members before this one have given it, one in every D-th round. */
-static bool is_here(const tr_rotation *r, int rounds)
+static bool block_is_here(const tr_rotation *r, int rounds)
 {
     int64_t round = r->given + rounds;
     if (!r->shares) return !r->slot[round % r->slots].comes;
-    return atomic_load_explicit(&shared_block(r, block_of(r, rounds))->given, memory_order_acquire) >=
-           round / r->depth;
+    return atomic_load_explicit(&block_in_memory(r, rotation_block(r, rounds))->given,
+                                memory_order_acquire) >= round / r->depth;
 }
 
-static bool has_failed(const tr_rotation *r)
+static bool rotation_has_failed(const tr_rotation *r)
 {
     return tr_clock_get(r->tr->sync->clock, TR_CLOCK_FAILED) != 0;
 }
@@ -249,21 +250,22 @@ static bool has_failed(const tr_rotation *r)
 int tr_rotation_look(tr_rotation *r, int rounds, tr_block *block)
 {
     tr_context *tr = r->tr;
-    int number = block_of(r, rounds);
+    int number = rotation_block(r, rounds);
     *block = (tr_block){.number = number, .bytes = r->bytes[number]};
     if (r->halted) return TR_OK;
-    if (!is_here(r, rounds)) {
+    if (!block_is_here(r, rounds)) {
         double begin = tr_now();
         tr_wait_begin(tr->tables);
         enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_WAITS);
-        TR_WAIT_UNTIL(tr, is_here(r, rounds) || has_failed(r), "a block from the next member of the group");
+        TR_WAIT_UNTIL(tr, block_is_here(r, rounds) || rotation_has_failed(r),
+                      "a block from the next member of the group");
         tr_clock_say(tr->sync->clock, before);
         tr_wait_end(tr->tables);
         tr->tables->traffic.pull_seconds += tr_now() - begin;
     }
-    if (!is_here(r, rounds)) return TR_OK;
+    if (!block_is_here(r, rounds)) return TR_OK;
     block->memory =
-        r->shares ? (char *)(shared_block(r, number) + 1) : r->slot[(r->given + rounds) % r->slots].memory;
+        r->shares ? (char *)(block_in_memory(r, number) + 1) : r->slot[(r->given + rounds) % r->slots].memory;
     return TR_OK;
 }
 
@@ -271,7 +273,7 @@ int tr_rotation_take(tr_rotation *r, tr_block *block)
 {
     if (r->taken)
         return tr_fail(TR_ERR_INTERNAL, "block %d is taken twice: each round takes and gives once",
-                       block_of(r, 0));
+                       rotation_block(r, 0));
     TR_TRY(tr_rotation_look(r, 0, block));
     r->taken = block->memory != NULL;
     return TR_OK;
@@ -279,16 +281,18 @@ int tr_rotation_take(tr_rotation *r, tr_block *block)
 
 void tr_rotation_pass(tr_rotation *r, size_t bytes)
 {
-    if (r->taken && !r->shares && r->members > 1) send_until(r, bytes / part_bytes(r, block_of(r, 0)));
+    if (r->taken && !r->shares && r->members > 1)
+        block_send_until(r, bytes / block_part_bytes(r, rotation_block(r, 0)));
 }
 
 int tr_rotation_give(tr_rotation *r)
 {
     struct tr_tables *tables = r->tr->tables;
-    int block = block_of(r, 0), next = block_of(r, r->depth);
+    int block = rotation_block(r, 0), next = rotation_block(r, r->depth);
     r->taken = false;
     if (r->shares)
-        atomic_store_explicit(&shared_block(r, block)->given, r->given / r->depth + 1, memory_order_release);
+        atomic_store_explicit(&block_in_memory(r, block)->given, r->given / r->depth + 1,
+                              memory_order_release);
     if (r->shares || r->members == 1) {
         r->given += !r->halted;
         return TR_OK;
@@ -297,15 +301,15 @@ int tr_rotation_give(tr_rotation *r)
     if (coming->leaves) {
         double begin = tr_now();
         tr_wait_begin(tables);
-        TR_WAIT_UNTIL(r->tr, !coming->leaves || (!r->closes && has_failed(r)),
+        TR_WAIT_UNTIL(r->tr, !coming->leaves || (!r->closes && rotation_has_failed(r)),
                       "the member before to take a block");
         tr_wait_end(tables);
         tables->traffic.push_seconds += tr_now() - begin;
     }
     r->halted = coming->leaves;
     if (r->halted) return TR_OK;
-    receive_next(r);
-    send_until(r, messages_of(r, block));
+    block_receive_next(r);
+    block_send_until(r, block_messages(r, block));
     r->passed = 0;
     r->given++;
     coming->awaited = coming->comes;
@@ -324,7 +328,7 @@ const char *tr_rotation_way(const tr_rotation *r)
 
 /* Members that were stopped by a failure may have given fewer blocks than others, which would wait for them forever. Nobody works on
  * the blocks that they give now. */
-static int catch_up(tr_rotation *r)
+static int rotation_catch_up(tr_rotation *r)
 {
     int64_t most = r->given + (r->passed > 0);
     MPI_Request request;
@@ -332,7 +336,7 @@ static int catch_up(tr_rotation *r)
     MPI_Iallreduce(MPI_IN_PLACE, &most, 1, MPI_INT64_T, MPI_MAX, r->comm, &request);
     TR_TRY(tr_wait_request(r->tr, &request, "the group to close a rotation"));
     while (r->given < most) {
-        TR_WAIT_UNTIL(r->tr, is_here(r, 0), "a block from the next member of the group");
+        TR_WAIT_UNTIL(r->tr, block_is_here(r, 0), "a block from the next member of the group");
         TR_TRY(tr_rotation_give(r));
     }
     if (!r->shares && r->posted > r->given + r->depth) { /* nobody will send this block */
@@ -353,8 +357,8 @@ void tr_rotation_close(tr_rotation **rotation)
 {
     tr_rotation *r = *rotation;
     if (!r) return;
-    if (r->shares || r->slots > r->depth) (void)catch_up(r);
-    tr_poll_remove(r->tr, poll_slots, r);
+    if (r->shares || r->slots > r->depth) (void)rotation_catch_up(r);
+    tr_poll_remove(r->tr, slots_poll, r);
     tr_shm_close(&r->memory);
     if (r->comm != MPI_COMM_NULL) MPI_Comm_free(&r->comm);
     for (int i = 0; i < r->slots; i++) {

@@ -24,17 +24,17 @@ struct tr_collection {
 static const tr_evaluation no_evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
 
 /* Returns whether checkpoints are taken of this run. */
-static bool is_checkpointed(const struct tr_stage_run *run)
+static bool run_is_checkpointed(const struct tr_stage_run *run)
 {
     return run->evaluated < 0 && run->stage->snapshot && run->tr->checkpoints;
 }
 
 /* Returns whether the run stops early: the best model is kept, and training ends when it has not improved for solve.patience evaluations. */
-static bool is_patient(const struct tr_stage_run *run)
+static bool run_is_patient(const struct tr_stage_run *run)
 {
     const tr_stage *stage = run->stage;
     return run->tr->job && run->tr->job->solve.patience > 0 && stage->metric_name &&
-           stage->evaluate_every > 0 && tr_stage_is_evaluated(run) && is_checkpointed(run);
+           stage->evaluate_every > 0 && tr_stage_is_evaluated(run) && run_is_checkpointed(run);
 }
 
 /* ---- rank 0: the clock limit, and calling pauses ---- */
@@ -45,7 +45,7 @@ static const double ahead_seconds = 0.02;
 enum { LEAST_AHEAD = 2, MOST_AHEAD = 4096 };
 
 /* Returns the clock of the slowest worker that still runs; false: all have left. */
-static bool slowest_clock(const struct tr_stage_run *run, int64_t *clock)
+static bool limit_slowest_clock(const struct tr_stage_run *run, int64_t *clock)
 {
     int64_t written = tr_clock_get(run->tr->sync->clock, TR_CLOCK_WRITTEN);
     if (written == INT64_MAX) return false;
@@ -57,7 +57,7 @@ static bool slowest_clock(const struct tr_stage_run *run, int64_t *clock)
 static int64_t limit_horizon(struct tr_stage_run *run)
 {
     int64_t clock;
-    if (run->calling != TR_NOT_DUE || !slowest_clock(run, &clock)) return run->horizon;
+    if (run->calling != TR_NOT_DUE || !limit_slowest_clock(run, &clock)) return run->horizon;
     int64_t clocks = clock - run->paced_clock;
     double now = tr_now(), seconds = now - run->paced;
     if (clocks > 0 &&
@@ -74,7 +74,7 @@ static int64_t limit_horizon(struct tr_stage_run *run)
 
 /* Lets the workers run up to the next evaluation, or stops them. Under BSP no worker starts an epoch before the last
  * evaluation is complete; otherwise they run until they are told to stop. */
-static void set_limit(struct tr_stage_run *run, bool stop)
+static void limit_set(struct tr_stage_run *run, bool stop)
 {
     const tr_stage *stage = run->stage;
     struct tr_sync *sync = run->tr->sync;
@@ -88,7 +88,7 @@ static void set_limit(struct tr_stage_run *run, bool stop)
     } else if (run->stopping) {
         run->limit = 0;
     }
-    if (lockstep && is_checkpointed(run)) {
+    if (lockstep && run_is_checkpointed(run)) {
         int64_t most = limit_horizon(run);
         if (most < run->limit) run->limit = most;
     }
@@ -97,16 +97,16 @@ static void set_limit(struct tr_stage_run *run, bool stop)
 }
 
 /* Returns the number of the pause that could be called now. */
-static int64_t next_pause(const struct tr_stage_run *run)
+static int64_t pause_next(const struct tr_stage_run *run)
 {
     return tr_sync_lockstep(run->tr->sync) ? run->limit - run->base + 1 : run->called + 1;
 }
 
-static void call_pause(struct tr_stage_run *run, enum tr_due due)
+static void pause_call(struct tr_stage_run *run, enum tr_due due)
 {
     run->calling = due;
     run->horizon = run->limit;
-    tr_clock_raise(run->tr->sync->clock, TR_CLOCK_CALLED, next_pause(run));
+    tr_clock_raise(run->tr->sync->clock, TR_CLOCK_CALLED, pause_next(run));
 }
 
 /* Calls a pause if a checkpoint or another evaluation is due. Called repeatedly while clocks run. */
@@ -115,16 +115,16 @@ static void pause_call_if_due(struct tr_stage_run *run)
     enum { SELDOM = 16 };
     tr_context *tr = run->tr;
     int64_t clock;
-    if (run->calling != TR_NOT_DUE || !tr->sync->counting || !slowest_clock(run, &clock)) return;
+    if (run->calling != TR_NOT_DUE || !tr->sync->counting || !limit_slowest_clock(run, &clock)) return;
     /* Reading the time can take longer than a clock, so it is not read in every turn of a wait. */
     if (clock == run->looked && ++run->turns % SELDOM != 0) return;
     run->looked = clock;
     bool is_short = run->limit - clock <= tr_max_int((int)run->ahead, LEAST_AHEAD) / 2;
-    if (tr_sync_lockstep(tr->sync) && is_short && run->limit < run->stage->clocks) set_limit(run, false);
-    if (next_pause(run) <= run->called || run->stopping) return;
+    if (tr_sync_lockstep(tr->sync) && is_short && run->limit < run->stage->clocks) limit_set(run, false);
+    if (pause_next(run) <= run->called || run->stopping) return;
     enum tr_due due = tr_checkpoint_due(tr, clock);
     if (due == TR_NOT_DUE && (run->is_best || run->seems_over)) due = TR_DUE_EVALUATION;
-    if (due != TR_NOT_DUE) call_pause(run, due);
+    if (due != TR_NOT_DUE) pause_call(run, due);
 }
 
 bool tr_stage_is_called(const struct tr_stage_run *run)
@@ -137,7 +137,7 @@ bool tr_stage_is_called(const struct tr_stage_run *run)
 /* ---- rank 0: evaluations ---- */
 
 /* Returns whether a metric is better than another one. A metric that is not finite is worse than any other. */
-static bool is_better(const struct tr_stage_run *run, double metric, double than)
+static bool metric_is_better(const struct tr_stage_run *run, double metric, double than)
 {
     if (!isfinite(metric) || !isfinite(than)) return isfinite(metric);
     return run->stage->metric_ascends ? metric > than : metric < than;
@@ -145,7 +145,7 @@ static bool is_better(const struct tr_stage_run *run, double metric, double than
 
 /* Stops the stage if the evaluation reaches solve.target. An objective that ascends may start beyond the target: it counts only
  * while it rises. */
-static void look_for_target(const struct tr_stage_run *run, tr_evaluation *evaluation)
+static void evaluation_check_target(const struct tr_stage_run *run, tr_evaluation *evaluation)
 {
     const tr_job *job = run->tr->job;
     double objective = evaluation->objective, before = run->evaluation.objective;
@@ -155,18 +155,18 @@ static void look_for_target(const struct tr_stage_run *run, tr_evaluation *evalu
 }
 
 /* Notes whether an evaluation is the best so far, and stops the stage if there was no better one for too long. */
-static void judge(struct tr_stage_run *run, tr_evaluation *evaluation)
+static void evaluation_judge(struct tr_stage_run *run, tr_evaluation *evaluation)
 {
     struct tr_patience *p = &run->patience;
-    if (!is_patient(run)) return;
-    bool better = is_better(run, evaluation->metric, p->best);
+    if (!run_is_patient(run)) return;
+    bool better = metric_is_better(run, evaluation->metric, p->best);
     if (better) p->best = evaluation->metric;
     run->is_best = run->is_best || better;
     p->since = better ? 0 : p->since + 1;
     if (p->since >= (int64_t)run->tr->job->solve.patience) evaluation->stop = true;
 }
 
-static void drop_collection(struct tr_stage_run *run, struct tr_collection *dropped)
+static void reports_drop(struct tr_stage_run *run, struct tr_collection *dropped)
 {
     struct tr_collection **link = &run->collections;
     while (*link != dropped) link = &(*link)->next;
@@ -192,8 +192,8 @@ void tr_traffic_add(struct tr_traffic *sum, const struct tr_traffic *one)
 }
 
 /* Sums the reports of the workers; false if one of them has failed. */
-static bool sum_up(const struct tr_stage_run *run, const struct tr_collection *c, tr_report *sums,
-                   struct tr_progress_row *row)
+static bool reports_sum(const struct tr_stage_run *run, const struct tr_collection *c, tr_report *sums,
+                        struct tr_progress_row *row)
 {
     int workers = tr_worker_set_size(run->tr->active);
     int64_t clocks = 0;
@@ -215,7 +215,7 @@ static bool sum_up(const struct tr_stage_run *run, const struct tr_collection *c
 }
 
 /* Measures how much slower the clocks of the slowed workers were than those of the others. */
-static void measure_heterogeneity(struct tr_stage_run *run, const struct tr_collection *c)
+static void reports_measure_heterogeneity(struct tr_stage_run *run, const struct tr_collection *c)
 {
     int workers = tr_worker_set_size(run->tr->active), count[2] = {0};
     const tr_job *job = run->tr->job;
@@ -235,7 +235,7 @@ static void measure_heterogeneity(struct tr_stage_run *run, const struct tr_coll
 
 /* Adds to the error of a diverged model the lowest worker that has reported a sum that is not finite. The model has only seen the
  * sums over the workers. */
-static int name_worker(const struct tr_stage_run *run, const struct tr_collection *c, int status)
+static int reports_name_worker(const struct tr_stage_run *run, const struct tr_collection *c, int status)
 {
     char text[1024];
     snprintf(text, sizeof text, "%s", tr_error_text());
@@ -247,32 +247,33 @@ static int name_worker(const struct tr_stage_run *run, const struct tr_collectio
 }
 
 /* All workers have reported: sums, judges and shows the evaluation, and sets the next clock limit. */
-static void summarize(struct tr_stage_run *run, struct tr_collection *c)
+static void reports_evaluate(struct tr_stage_run *run, struct tr_collection *c)
 {
     struct tr_stages *stages = run->tr->stages;
     bool lockstep = tr_sync_lockstep(run->tr->sync), at_end = c->evaluation == TR_AT_END;
     tr_report sums = {.clock = 0};
     struct tr_progress_row row = {.seconds = tr_now() - run->begin, .evaluation = no_evaluation};
     /* after a failure nothing is evaluated, so that its message stays */
-    bool failed = !sum_up(run, c, &sums, &row) || run->status != TR_OK ||
+    bool failed = !reports_sum(run, c, &sums, &row) || run->status != TR_OK ||
                   tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED);
-    measure_heterogeneity(run, c);
+    reports_measure_heterogeneity(run, c);
     row.heterogeneity = run->heterogeneity;
     int status = TR_OK;
     if (!failed) status = run->stage->summarize(run->stage->state, &sums, &row.evaluation);
-    if (status == TR_ERR_DIVERGED) status = name_worker(run, c, status);
-    if (!failed && status == TR_OK) look_for_target(run, &row.evaluation);
+    if (status == TR_ERR_DIVERGED) status = reports_name_worker(run, c, status);
+    if (!failed && status == TR_OK) evaluation_check_target(run, &row.evaluation);
     /* all workers have read the same parameters, in the form in which they will be saved */
     row.exact = at_end || (lockstep && !tr_tables_round(run->tr->tables));
     /* under other modes than BSP it is an estimate, which does not end a stage if a pause can verify it */
-    if (row.evaluation.stop && !row.exact && !lockstep && is_checkpointed(run)) {
+    if (row.evaluation.stop && !row.exact && !lockstep && run_is_checkpointed(run)) {
         row.evaluation.stop = false;
         run->seems_over = true;
     }
     row.clock = run->evaluated < 0 ? sums.clock : run->evaluated + run->evaluations + 1;
     if (isfinite(row.evaluation.epoch)) row.epoch = row.evaluation.epoch;
     stages->epoch = row.epoch;
-    if (!failed && status == TR_OK && !run->is_over && !run->looks_again) judge(run, &row.evaluation);
+    if (!failed && status == TR_OK && !run->is_over && !run->looks_again)
+        evaluation_judge(run, &row.evaluation);
     else if (run->is_over) row.evaluation.stop = true;
     run->evaluation = row.evaluation;
     run->sums = sums;
@@ -286,19 +287,19 @@ static void summarize(struct tr_stage_run *run, struct tr_collection *c)
     bool stop = row.evaluation.stop || failed || status != TR_OK;
     /* under BSP all workers are at the clock limit: a pause there keeps the best model */
     bool keeps = run->is_best && !stop && !at_end && lockstep && run->calling == TR_NOT_DUE;
-    if (keeps && next_pause(run) > run->called) call_pause(run, TR_DUE_EVALUATION);
-    set_limit(run, stop);
+    if (keeps && pause_next(run) > run->called) pause_call(run, TR_DUE_EVALUATION);
+    limit_set(run, stop);
 }
 
 /* Receives reports of workers. */
-static int poll_reports(void *what, int *did)
+static int reports_poll(void *what, int *did)
 {
     struct tr_stage_run *run = what;
     tr_context *tr = run->tr;
     if (tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED) && !tr_sync_lockstep(tr->sync) &&
         !tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED))
-        set_limit(run, true);
-    if (is_checkpointed(run)) pause_call_if_due(run);
+        limit_set(run, true);
+    if (run_is_checkpointed(run)) pause_call_if_due(run);
     struct tr_stage_report r;
     int from;
     if (!tr_receive_here(tr, TR_TAG_REPORT, &r, sizeof r, &from)) return TR_OK;
@@ -318,15 +319,15 @@ static int poll_reports(void *what, int *did)
                                         .clock = run->ended + r.sums.clock,
                                         .seconds = r.compute_seconds});
     if (++c->arrived < tr_worker_set_size(tr->active)) return TR_OK;
-    summarize(run, c);
-    drop_collection(run, c);
+    reports_evaluate(run, c);
+    reports_drop(run, c);
     return TR_OK;
 }
 
 /* ---- evaluating while no worker computes ---- */
 
 /* All workers evaluate the parameters exactly while no update is being sent: all views are pulled again. */
-static int evaluate_now(struct tr_stage_run *run)
+static int evaluation_run(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     if (tr_works(tr)) {
@@ -344,12 +345,12 @@ static int evaluate_now(struct tr_stage_run *run)
 }
 
 /* In a pause, under other modes than BSP: evaluates the parameters as they are now. */
-static int evaluate_again(struct tr_stage_run *run)
+static int evaluation_repeat(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     int64_t now = tr->sync->now;
     run->looks_again = true;
-    TR_TRY(evaluate_now(run));
+    TR_TRY(evaluation_run(run));
     run->looks_again = false;
     if (tr_works(tr)) tr->sync->now = now;
     return TR_OK;
@@ -358,7 +359,7 @@ static int evaluate_again(struct tr_stage_run *run)
 /* ---- the state of a run in a checkpoint ---- */
 
 /* Lists the state of the stage, the clock of this worker, the sums of the last evaluation, and the best model. */
-static int list_run(void *what, tr_snapshot *snapshot)
+static int run_list(void *what, tr_snapshot *snapshot)
 {
     struct tr_stage_run *run = what;
     bool found, same;
@@ -372,7 +373,7 @@ static int list_run(void *what, tr_snapshot *snapshot)
         run->evaluation.stop = number[1] != 0;
         memcpy(run->sums.sum, number + 2, sizeof run->sums.sum);
     }
-    if (is_patient(run) && !snapshot->in_process) {
+    if (run_is_patient(run) && !snapshot->in_process) {
         struct tr_patience patience = run->patience;
         TR_TRY(tr_snapshot_own(snapshot, "patience", &patience, sizeof patience, &same));
         TR_TRY(tr_best_list(run->tr, snapshot, &found));
@@ -385,34 +386,35 @@ static int list_run(void *what, tr_snapshot *snapshot)
 
 /* Keeps the model if it is the best. Under other modes than BSP the workers have continued since the evaluation, so the current
  * parameters are evaluated first. All ranks, in a pause; agreed on. */
-static int keep_best(struct tr_stage_run *run)
+static int best_keep(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     int is_best = run->is_best;
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &is_best, sizeof is_best));
     if (is_best && !tr_sync_lockstep(tr->sync)) {
-        TR_TRY(evaluate_again(run));
-        is_best = is_better(run, run->evaluation.metric, run->patience.kept);
+        TR_TRY(evaluation_repeat(run));
+        is_best = metric_is_better(run, run->evaluation.metric, run->patience.kept);
         TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &is_best, sizeof is_best));
     }
     run->is_best = false;
     if (!is_best) return TR_OK;
     run->patience.kept = run->evaluation.metric;
-    return tr_best_keep(tr, list_run, run);
+    return tr_best_keep(tr, run_list, run);
 }
 
 /* Restores and evaluates the best model if it is better than the last one. All ranks, when the stage is over. */
-static int end_with_best(struct tr_stage_run *run)
+static int best_restore(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     double kept = run->patience.kept, last = run->evaluation.metric;
     int better = run->status == TR_OK && isfinite(kept) &&
-                 (is_better(run, kept, last) || (run->patience.since > 0 && !is_better(run, last, kept)));
+                 (metric_is_better(run, kept, last) ||
+                  (run->patience.since > 0 && !metric_is_better(run, last, kept)));
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &better, sizeof better));
     run->is_over = true;
     if (better) {
-        TR_TRY(tr_best_restore(tr, list_run, run));
-        TR_TRY(evaluate_now(run));
+        TR_TRY(tr_best_restore(tr, run_list, run));
+        TR_TRY(evaluation_run(run));
         TR_TRY(tr_barrier(tr, tr->active->participants, "the evaluation of the best model"));
     }
     char why[64] = "";
@@ -442,7 +444,7 @@ static int pause_if_called(struct tr_stage_run *run, bool *again)
     const tr_stage *stage = run->stage;
     bool lockstep = tr_sync_lockstep(tr->sync);
     *again = false;
-    if (!is_checkpointed(run)) return TR_OK;
+    if (!run_is_checkpointed(run)) return TR_OK;
     if (tr->rank == 0 && run->calling == TR_NOT_DUE && !run->end_saved && tr_checkpoint_due_at_end(tr)) {
         run->calling = TR_DUE;
         run->end_saved = true;
@@ -479,14 +481,14 @@ static int pause_if_called(struct tr_stage_run *run, bool *again)
     int seems_over = run->seems_over, proven = false;
     if (!lockstep) TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &seems_over, sizeof seems_over));
     if (!lockstep && seems_over) { /* an exact evaluation ends the stage, or does not */
-        TR_TRY(evaluate_again(run));
+        TR_TRY(evaluation_repeat(run));
         run->seems_over = false;
         proven = run->stopping;
         TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &proven, sizeof proven));
         run->proven = proven;
     }
-    if (is_patient(run)) TR_TRY(keep_best(run));
-    if (due != TR_DUE_EVALUATION) TR_TRY(tr_checkpoint_take(tr, &facts, stops, list_run, run));
+    if (run_is_patient(run)) TR_TRY(best_keep(run));
+    if (due != TR_DUE_EVALUATION) TR_TRY(tr_checkpoint_take(tr, &facts, stops, run_list, run));
     if (stops) return TR_ERR_STOPPED;
 
     run->called = lockstep ? vote.clock - run->base + 1 : 0;
@@ -505,7 +507,7 @@ static int pause_if_called(struct tr_stage_run *run, bool *again)
 
 /* Restores the stage if the checkpoint that the run continues from was taken in it. All ranks, after the stage is prepared;
  * agreed on. A stage without a snapshot function is not counted, because the number of such stages may depend on the ranks. */
-static int restore_run(struct tr_stage_run *run)
+static int run_restore(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     bool restores;
@@ -513,7 +515,7 @@ static int restore_run(struct tr_stage_run *run)
     if (!run->stage->snapshot) return TR_OK;
     TR_TRY(tr_agree(tr, tr_checkpoint_enter(tr, run->stage->name, &restores)));
     if (!restores) return TR_OK;
-    TR_TRY(tr_checkpoint_restore(tr, list_run, run, &facts));
+    TR_TRY(tr_checkpoint_restore(tr, run_list, run, &facts));
     /* on other ranks, clocks can have another length, and report.every can have changed */
     double length = run->stage->epochs_per_clock;
     int64_t clock = length > 0 ? (int64_t)(facts.epoch / length + 1e-6) : facts.clock;
@@ -530,8 +532,8 @@ static int restore_run(struct tr_stage_run *run)
     if (tr->rank != 0 || !run->evaluation.stop) return tr_agree(tr, TR_OK);
     int status = run->stage->summarize(run->stage->state, &run->sums, &evaluation);
     if (status == TR_OK) {
-        look_for_target(run, &evaluation);
-        judge(run, &evaluation);
+        evaluation_check_target(run, &evaluation);
+        evaluation_judge(run, &evaluation);
         run->evaluation = evaluation;
         run->stopping = evaluation.stop;
     }
@@ -592,7 +594,7 @@ static int run_clocks(struct tr_stage_run *run)
     bool again = true;
     tr_sync_count(tr->sync);
     while (again) {
-        if (tr->rank == 0) set_limit(run, false);
+        if (tr->rank == 0) limit_set(run, false);
         if (tr_works(tr)) TR_TRY(tr_stage_work(run));
         if (tr_works(tr)) run->last = tr_now();
         TR_TRY(tr_sync_barrier(tr->sync));
@@ -610,10 +612,10 @@ static int run_clocks(struct tr_stage_run *run)
     bool stopped = tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED);
     bool evaluated = !run->flushed &&
                      (run->proven || (stopped && tr_sync_lockstep(tr->sync) && !tr_tables_round(tr->tables)));
-    if (!evaluated) TR_TRY(evaluate_now(run));
+    if (!evaluated) TR_TRY(evaluation_run(run));
     /* servers on other nodes may learn late that the stage was stopped: nothing below depends on it */
     TR_TRY(tr_barrier(tr, tr->active->participants, "the last evaluation"));
-    if (is_patient(run)) TR_TRY(end_with_best(run));
+    if (run_is_patient(run)) TR_TRY(best_restore(run));
     if (tr_works(tr)) tr->sync->now = now;
     return TR_OK;
 }
@@ -621,9 +623,9 @@ static int run_clocks(struct tr_stage_run *run)
 int tr_stage_run(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    bool kept = is_checkpointed(run);
+    bool kept = run_is_checkpointed(run);
     if (kept) tr_signals_handle(TR_SIGNALS_END, true);
-    if (tr->rank == 0) TR_TRY(tr_poll_add(tr, poll_reports, run));
+    if (tr->rank == 0) TR_TRY(tr_poll_add(tr, reports_poll, run));
     if (tr_works(tr)) tr_straggler_open(tr, run->me.worker, &run->straggler);
     run->first = tr_now();
     tr_clock_count(tr->sync->clock,
@@ -631,8 +633,8 @@ int tr_stage_run(struct tr_stage_run *run)
     int status = run_clocks(run);
     tr_clock_say(tr->sync->clock, TR_RANK_STANDS);
     tr_straggler_close(&run->straggler);
-    if (tr->rank == 0) tr_poll_remove(tr, poll_reports, run);
-    while (run->collections) drop_collection(run, run->collections);
+    if (tr->rank == 0) tr_poll_remove(tr, reports_poll, run);
+    while (run->collections) reports_drop(run, run->collections);
     if (kept) tr_signals_handle(TR_SIGNALS_END, false);
     if (status == TR_ERR_STOPPED) { /* on all ranks; not an error */
         tr_clock_leave(tr->sync->clock);
@@ -654,7 +656,7 @@ int tr_run(tr_context *tr, const tr_stage *stage)
     (void)TR_FAULT("stage");
     TR_TRY(tr_stage_begin(&run));
     int status = tr_stage_prepare(&run);
-    if (status == TR_OK) status = restore_run(&run);
+    if (status == TR_OK) status = run_restore(&run);
     tr->tables->traffic = (struct tr_traffic){0};
     if (status == TR_OK) status = tr_stage_run(&run);
     (void)TR_FAULT("stage.end");

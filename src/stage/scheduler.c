@@ -622,17 +622,17 @@ struct task {
 };
 
 /* Returns whether checkpoints are taken of the task. */
-static bool is_checkpointed(const struct task *k)
+static bool task_is_checkpointed(const struct task *k)
 {
     return k->task->snapshot && k->tr->checkpoints;
 }
 
-static int64_t clocks_left(const struct task *k)
+static int64_t task_clocks_left(const struct task *k)
 {
     return k->at.next.stage < 0 ? 0 : k->at.next.clocks - k->at.before;
 }
 
-static struct instance *find_instance(const struct task *k, const struct assignment *a)
+static struct instance *instance_find(const struct task *k, const struct assignment *a)
 {
     for (struct instance *s = k->instances; s; s = s->next)
         if (s->stage == a->order.number && memcmp(&s->workers.of, &a->workers, sizeof a->workers) == 0)
@@ -641,7 +641,7 @@ static struct instance *find_instance(const struct task *k, const struct assignm
 }
 
 /* Prepares an instance: all ranks, also those that will not take part in running it. */
-static int prepare_instance(struct task *k, struct instance *s, const tr_stage *stage)
+static int instance_prepare(struct task *k, struct instance *s, const tr_stage *stage)
 {
     tr_context *tr = k->tr;
     struct tr_worker_set with_all = s->workers;
@@ -665,7 +665,7 @@ static int prepare_instance(struct task *k, struct instance *s, const tr_stage *
     return TR_OK;
 }
 
-static void release_instance(const struct task *k, struct instance *s)
+static void instance_release(const struct task *k, struct instance *s)
 {
     const tr_stage *stage = &k->task->stage[s->stage];
     if (s->kept && stage->release) stage->release(s->kept);
@@ -673,10 +673,10 @@ static void release_instance(const struct task *k, struct instance *s)
 }
 
 /* Carries out an order on a rank that takes part in running the stage or in preparing it. */
-static int run_assignment(struct task *k, const struct assignment *a, struct tr_stage_run *run)
+static int assignment_run(struct task *k, const struct assignment *a, struct tr_stage_run *run)
 {
     tr_context *tr = k->tr;
-    struct instance *s = find_instance(k, a);
+    struct instance *s = instance_find(k, a);
     bool ready = s && s->prepared;
     if (!s) {
         if (TR_NEW(&s, 1) != TR_OK) return tr_agree(tr, TR_ERR_SYSTEM);
@@ -688,7 +688,7 @@ static int run_assignment(struct task *k, const struct assignment *a, struct tr_
     tr_stage stage = k->task->stage[a->order.number], shown = stage;
     stage.clocks = a->clocks;
     tr->active = &s->workers;
-    int status = ready ? tr_tables_resume(tr, &s->suspended) : prepare_instance(k, s, &stage);
+    int status = ready ? tr_tables_resume(tr, &s->suspended) : instance_prepare(k, s, &stage);
     if (status == TR_OK) {
         tr_stage_open(tr, &stage, run);
         shown.name = k->task->name; /* in progress rows */
@@ -715,7 +715,7 @@ static int run_assignment(struct task *k, const struct assignment *a, struct tr_
             k->evaluate_seconds = run->evaluate_seconds;
         }
     }
-    if (!s->can_suspend) release_instance(k, s);
+    if (!s->can_suspend) instance_release(k, s);
     int suspending = tr_tables_suspend(tr, s->can_suspend, &s->suspended);
     if (!s->can_suspend) s->prepared = false;
     tr->active = &tr->all;
@@ -723,16 +723,16 @@ static int run_assignment(struct task *k, const struct assignment *a, struct tr_
 }
 
 /* Closes the views of an instance, which has to be prepared again. All ranks. */
-static void close_views(struct task *k, struct instance *s)
+static void instance_close(struct task *k, struct instance *s)
 {
     tr_tables_end(k->tr, &s->suspended);
-    release_instance(k, s);
+    instance_release(k, s);
     s->prepared = false;
 }
 
-static int move_tables(struct task *k, int64_t servers)
+static int task_move_tables(struct task *k, int64_t servers)
 {
-    for (struct instance *s = k->instances; s; s = s->next) close_views(k, s);
+    for (struct instance *s = k->instances; s; s = s->next) instance_close(k, s);
     for (size_t i = 0; i < k->task->tables; i++) {
         uint64_t moved;
         TR_TRY(tr_table_resize(k->task->table[i], (uint32_t)servers, &moved));
@@ -742,7 +742,7 @@ static int move_tables(struct task *k, int64_t servers)
 
 /* ---- rank 0: the next part of a task ---- */
 
-static int most_workers(const struct task *k, int stage)
+static int task_most_workers(const struct task *k, int stage)
 {
     const struct tr_layout *layout = &k->tr->layout;
     return k->task->stage[stage].one_group ? layout->group_size : tr_layout_workers(layout);
@@ -752,26 +752,26 @@ static const double part_seconds = 0.1;
 
 /* Plans the next part of the request of next(): all of it, a sub-stage of a search, or the clocks between two possible checkpoints.
  * Worker 0 reports the times of its clocks. */
-static struct assignment plan(const struct task *k)
+static struct assignment task_plan(const struct task *k)
 {
     const tr_next *next = &k->at.next;
     const tr_stage *stage = &k->task->stage[next->stage];
     struct record *r = &k->record[next->stage];
-    struct tr_substage sub = {.parallelism = next->workers, .clocks = clocks_left(k)};
-    int groups = k->tr->layout.groups, most = most_workers(k, next->stage);
+    struct tr_substage sub = {.parallelism = next->workers, .clocks = task_clocks_left(k)};
+    int groups = k->tr->layout.groups, most = task_most_workers(k, next->stage);
     if (next->workers == TR_ALL_WORKERS) sub.parallelism = most;
     if (next->workers == TR_AUTO_WORKERS) {
         struct tr_degree_options options = {.least = 1,
                                             .most = most,
                                             .unit = stage->one_group ? 1 : groups,
-                                            .clocks = clocks_left(k) * k->task->evaluations};
+                                            .clocks = task_clocks_left(k) * k->task->evaluations};
         if (!r->searches) tr_degree_begin(&r->degree, &options);
         r->searches = true;
-        sub = tr_degree_next(&r->degree, clocks_left(k));
+        sub = tr_degree_next(&r->degree, task_clocks_left(k));
     }
     /* Rank 0 cannot take a checkpoint while clocks run, so parts take about part_seconds. The first clock is measured. */
     int64_t clocks = sub.clocks;
-    if (is_checkpointed(k) && !stage->evaluate && !stage->begin) {
+    if (task_is_checkpointed(k) && !stage->evaluate && !stage->begin) {
         double fit = part_seconds * (double)r->sum.clocks / r->sum.seconds;
         if (r->sum.clocks == 0 || fit < 1) clocks = 1;
         else if (fit < (double)clocks) clocks = (int64_t)fit;
@@ -787,12 +787,12 @@ static struct assignment plan(const struct task *k)
 }
 
 /* Calls next(), unless a part of its last request is left. */
-static int ask(struct task *k, bool *over)
+static int task_ask_next(struct task *k, bool *over)
 {
     tr_ran ran = {.stage = -1, .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
     tr_next next = {.stage = -1};
     int groups = k->tr->layout.groups;
-    if (clocks_left(k) > 0) return TR_OK;
+    if (task_clocks_left(k) > 0) return TR_OK;
     if (k->at.next.stage >= 0) ran = k->record[k->at.next.stage].ran;
     TR_TRY(k->task->next(k->task->state, &ran, &next));
     if (next.stage >= (int)k->task->n ||
@@ -823,7 +823,7 @@ void tr_stage_sum_add(struct tr_stage_sum *sum, int workers, int64_t clocks, dou
     sum->worker_seconds += seconds * workers;
 }
 
-static void note_run(void *state, const void *report)
+static void record_part(void *state, const void *report)
 {
     struct task *k = state;
     const struct assignment *a = &k->now;
@@ -864,7 +864,7 @@ static int record_by_seconds(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int show_records(struct task *k)
+static int records_show(struct task *k)
 {
     TR_FREED struct tr_stage_sum *sums = NULL;
     const struct tr_observers *o = &k->tr->stages->observers;
@@ -886,7 +886,7 @@ static int show_records(struct task *k)
 
 /* Lists the position of the task, the records of rank 0, and the state of its owner; `me` describes the next part. On another
  * layout the searches for degrees, and the order of groups, start over. */
-static int list_task(void *what, tr_snapshot *snapshot)
+static int task_list(void *what, tr_snapshot *snapshot)
 {
     struct task *k = what;
     struct position *at = &k->at;
@@ -896,7 +896,7 @@ static int list_task(void *what, tr_snapshot *snapshot)
     size_t n = k->task->n;
     at->stages = stages;
     TR_TRY(tr_snapshot_common(snapshot, "task_position", TR_I64, sizeof *at / sizeof(int64_t), at));
-    if (at->stages != stages || at->next.stage < 0 || at->next.stage >= stages || clocks_left(k) <= 0)
+    if (at->stages != stages || at->next.stage < 0 || at->next.stage >= stages || task_clocks_left(k) <= 0)
         return tr_fail(TR_ERR_DATA, "checkpoint: task %s had %lld stages, it has %d now", k->task->name,
                        (long long)at->stages, stages);
     if (k->tr->rank == 0) {
@@ -914,14 +914,14 @@ static int list_task(void *what, tr_snapshot *snapshot)
     tr_stage_open(k->tr, &k->task->stage[0], &run);
     run.me.before = at->before;
     run.me.whole = at->next.clocks;
-    run.me.clocks = clocks_left(k);
+    run.me.clocks = task_clocks_left(k);
     run.me.command = at->next.command;
     return k->task->snapshot(&run.me, k->task->state, snapshot);
 }
 
 /* Continues from the checkpoint, if it was taken in this task. All ranks. The tables move to the same number of servers as before, if
  * there are enough. */
-static int restore_task(struct task *k)
+static int task_restore(struct task *k)
 {
     tr_context *tr = k->tr;
     bool restores;
@@ -931,27 +931,28 @@ static int restore_task(struct task *k)
     if (!k->task->snapshot)
         return tr_agree(
             tr, tr_fail(TR_ERR_DATA, "checkpoint: task %s has no state to restore now", k->task->name));
-    TR_TRY(tr_checkpoint_restore(tr, list_task, k, &facts));
+    TR_TRY(tr_checkpoint_restore(tr, task_list, k, &facts));
     tr->stages->epoch = facts.epoch;
     if (tr_works(tr)) tr_lifeline_clock(tr->lifeline, facts.clock);
     tr->tables->before = 0; /* every run begins with clock 0 */
     if (k->at.group >= tr->layout.groups) k->at.group = 0;
     if (k->at.servers > tr->layout.servers) k->at.servers = 0;
-    return k->at.servers > 0 ? move_tables(k, k->at.servers) : TR_OK;
+    return k->at.servers > 0 ? task_move_tables(k, k->at.servers) : TR_OK;
 }
 
 /* ---- running a task ---- */
 
 /* Rank 0: orders a checkpoint if one is due, a move of the tables if next() has asked for it, or the next part. */
-static int order_next(void *state)
+static int task_order_next(void *state)
 {
     struct task *k = state;
     struct assignment *a = &k->now;
     bool over = false;
     if (k->agreed != TR_OK) return TR_OK;
-    TR_TRY(ask(k, &over));
+    TR_TRY(task_ask_next(k, &over));
     if (over) return TR_OK;
-    enum tr_due due = is_checkpointed(k) && !k->taken ? tr_checkpoint_due(k->tr, k->at.ended) : TR_NOT_DUE;
+    enum tr_due due =
+        task_is_checkpointed(k) && !k->taken ? tr_checkpoint_due(k->tr, k->at.ended) : TR_NOT_DUE;
     k->taken = true;
     if (due != TR_NOT_DUE || (k->at.next.servers > 0 && k->at.next.servers != k->at.servers)) {
         *a = (struct assignment){.order = {.kind = MOVE, .reporter = -1}, .at = k->at};
@@ -959,8 +960,8 @@ static int order_next(void *state)
         a->order.number = due == TR_DUE_AND_STOP;
         return tr_scheduler_order(&k->scheduler, &a->order, sizeof *a, NULL, 0);
     }
-    *a = plan(k);
-    const struct instance *s = find_instance(k, a);
+    *a = task_plan(k);
+    const struct instance *s = instance_find(k, a);
     k->fresh = !s || !s->prepared;
     if (k->fresh) return tr_scheduler_order(&k->scheduler, &a->order, sizeof *a, NULL, 0);
     TR_FREED int *rank = NULL;
@@ -972,7 +973,7 @@ static int order_next(void *state)
 }
 
 /* Carries out an order. A failure is known to all that take part; the others learn it when the task ends. */
-static int run_order(void *state, const struct tr_order *order, void *report)
+static int task_run_order(void *state, const struct tr_order *order, void *report)
 {
     struct task *k = state;
     const struct assignment *a = (const struct assignment *)order;
@@ -981,16 +982,16 @@ static int run_order(void *state, const struct tr_order *order, void *report)
     k->at = a->at;
     switch (order->kind) {
     case MOVE:
-        k->agreed = move_tables(k, a->at.next.servers);
+        k->agreed = task_move_tables(k, a->at.next.servers);
         k->at.servers = a->at.next.servers;
         break;
     case TAKE:
         snprintf(facts.stage, sizeof facts.stage, "%s", k->task->name);
-        k->agreed = tr_checkpoint_take(k->tr, &facts, order->number, list_task, k);
+        k->agreed = tr_checkpoint_take(k->tr, &facts, order->number, task_list, k);
         if (k->agreed == TR_OK && order->number) k->agreed = tr_fail(TR_ERR_STOPPED, "stopped on request");
         break;
     case RUN:
-        k->agreed = run_assignment(k, a, &k->run);
+        k->agreed = assignment_run(k, a, &k->run);
         memcpy(report, &k->run.times, sizeof k->run.times);
         break;
     }
@@ -1004,10 +1005,10 @@ int tr_run_task(tr_context *tr, const tr_task *task)
                                         .order_bytes = sizeof(struct assignment),
                                         .report_bytes = sizeof(struct tr_clock_times),
                                         .state = &k,
-                                        .next = order_next,
-                                        .run = run_order,
-                                        .ended = note_run};
-    bool kept = is_checkpointed(&k);
+                                        .next = task_order_next,
+                                        .run = task_run_order,
+                                        .ended = record_part};
+    bool kept = task_is_checkpointed(&k);
     if (tr->stages->observers.before_run) TR_TRY(tr->stages->observers.before_run(tr));
     TR_TRY(tr_agree(tr, tr_tables_suspend(tr, true, &k.outer)));
     int status = tr_scheduler_open(&k.scheduler);
@@ -1017,7 +1018,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
     tr->tables->traffic = (struct tr_traffic){0};
     tr_lifeline_stage(tr->lifeline);
     if (kept) tr_signals_handle(TR_SIGNALS_END, true);
-    k.agreed = restore_task(&k);
+    k.agreed = task_restore(&k);
     if (k.agreed == TR_OK && tr->rank == 0) {
         status = tr_scheduler_direct(&k.scheduler);
         if (k.agreed != TR_OK) status = TR_OK; /* the others know it, or learn it now */
@@ -1027,10 +1028,10 @@ int tr_run_task(tr_context *tr, const tr_task *task)
         status = tr_scheduler_follow(&k.scheduler, &k.agreed);
     }
     if (kept) tr_signals_handle(TR_SIGNALS_END, false);
-    if (status == TR_OK && k.agreed == TR_OK && tr->rank == 0) status = show_records(&k);
+    if (status == TR_OK && k.agreed == TR_OK && tr->rank == 0) status = records_show(&k);
     for (struct instance *s; (s = k.instances);) {
         k.instances = s->next;
-        close_views(&k, s);
+        instance_close(&k, s);
         tr_worker_set_close(&s->workers);
         free(s);
     }

@@ -345,26 +345,26 @@ void tr_heterogeneity_say(const tr_context *tr, const struct tr_heterogeneity *h
 
 /* ---- evaluating ---- */
 
-static double transfer_seconds(const struct tr_traffic *t)
+static double worker_transfer_seconds(const struct tr_traffic *t)
 {
     return t->wait_seconds + t->pull_seconds + t->push_seconds;
 }
 
 /* Returns whether workers wait for each other in a clock: for turns, or for other members of the group. */
-static bool waits_for_others(const struct tr_stage_run *run)
+static bool worker_waits_for_others(const struct tr_stage_run *run)
 {
     return run->at_once > 0 || run->tr->stages->turns || run->stage->schedule || run->stage->rotates;
 }
 
 /* Returns whether the leader starts and ends each round of the group. Rotating blocks need that if clocks do not synchronize the
  * workers: a member that starts its next clock could pull before other members have pushed. */
-static bool has_rounds(const struct tr_stage_run *run)
+static bool worker_has_rounds(const struct tr_stage_run *run)
 {
     return run->stage->schedule || (run->stage->rotates && !tr_sync_lockstep(run->tr->sync));
 }
 
 /* Handles messages of other ranks while this rank computes. */
-static void poll_while_computing(void *what)
+static void worker_poll(void *what)
 {
     struct tr_stage_run *run = what;
     int did = 0;
@@ -386,19 +386,20 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
                                   .sums = {.clock = run->me.clock}};
     /* the next clock would have pulled and waited as well: only the rest of the time is the cost of the evaluation */
     const struct tr_traffic *t = &tr->tables->traffic;
-    double begin = tr_now() - transfer_seconds(t);
+    double begin = tr_now() - worker_transfer_seconds(t);
     enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_EVALUATES);
     tr_way_compute(tr->tables, true);
-    if (tr->size > 1) tr_seam_set(poll_while_computing, run);
+    if (tr->size > 1) tr_seam_set(worker_poll, run);
     if (run->status == TR_OK && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
         tr_stage_note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
     else TR_TRY(tr_sync_stand_in(run->tr->sync, false));
     tr_seam_set(NULL, NULL);
     tr_way_compute(tr->tables, false);
-    if (run->status != TR_OK && waits_for_others(run)) tr_clock_raise(tr->sync->clock, TR_CLOCK_FAILED, 1);
+    if (run->status != TR_OK && worker_waits_for_others(run))
+        tr_clock_raise(tr->sync->clock, TR_CLOCK_FAILED, 1);
     tr->failed = run->status;
     tr_clock_say(tr->sync->clock, before);
-    run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
+    run->evaluate_seconds += tr_now() - worker_transfer_seconds(t) - begin;
     r->evaluate_seconds = run->evaluate_seconds;
     r->status = run->status;
     for (r->evaluation = first;; r->evaluation++) {
@@ -411,9 +412,9 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
 /* ---- a clock ---- */
 
 /* Takes part in a clock without computing, if this worker or another rank has failed. Other workers do not wait for this one then. */
-static int stand_in(struct tr_stage_run *run)
+static int clock_stand_in(struct tr_stage_run *run)
 {
-    if (run->status != TR_OK && waits_for_others(run))
+    if (run->status != TR_OK && worker_waits_for_others(run))
         tr_clock_raise(run->tr->sync->clock, TR_CLOCK_FAILED, 1);
     TR_TRY(tr_sync_stand_in(run->tr->sync, true));
     return run->status;
@@ -421,18 +422,19 @@ static int stand_in(struct tr_stage_run *run)
 
 /* Computes, and measures the time without that of pulls and pushes. Each rank learns at its own time that another one has
  * failed; in rounds, whose members may wait for each other, the leader looks for a failure before all of them begin. */
-static int compute(struct tr_stage_run *run)
+static int clock_compute(struct tr_stage_run *run)
 {
-    if (run->status != TR_OK || (!has_rounds(run) && tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED)))
-        return stand_in(run);
+    if (run->status != TR_OK ||
+        (!worker_has_rounds(run) && tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED)))
+        return clock_stand_in(run);
     struct tr_traffic *t = &run->tr->tables->traffic;
-    double begin = tr_now() - transfer_seconds(t);
+    double begin = tr_now() - worker_transfer_seconds(t);
     tr_clock_say(run->tr->sync->clock, TR_RANK_COMPUTES);
     tr_way_compute(run->tr->tables, true);
     tr_stage_note(run, turns_wait(run->tr, run->at_once));
     double turn = tr_now();
     tr_straggler_begin(&run->straggler);
-    if (run->tr->size > 1) tr_seam_set(poll_while_computing, run);
+    if (run->tr->size > 1) tr_seam_set(worker_poll, run);
     if (TR_FAULT("compute") == TR_FAULT_EIO)
         tr_stage_note(run, tr_fail(TR_ERR_SYSTEM, "clock %lld fails, as TRIREME_FAULT wants it",
                                    (long long)run->me.clock));
@@ -441,12 +443,12 @@ static int compute(struct tr_stage_run *run)
     tr_stage_note(run, tr_straggler_end(&run->straggler));
     if (run->at_once > 0) tr_timeline_add(run->tr, run->stage->name, turn, tr_now());
     tr_stage_note(run, turns_pass(run->tr, run->at_once));
-    run->compute_seconds += tr_now() - transfer_seconds(t) - begin;
+    run->compute_seconds += tr_now() - worker_transfer_seconds(t) - begin;
     tr_way_compute(run->tr->tables, false);
     tr_clock_say(run->tr->sync->clock, TR_RANK_WAITS);
     if (run->status == TR_OK) return TR_OK;
     run->tr->failed = run->status;
-    return stand_in(run);
+    return clock_stand_in(run);
 }
 
 /* Message of the leader to each member before a round; the member answers with a status. Messages take 4 us for two ranks of a node;
@@ -456,7 +458,7 @@ struct round_order {
     tr_command command;
 };
 
-static int run_rounds_as_leader(struct tr_stage_run *run)
+static int rounds_lead(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     int members = run->me.group_size, first = run->me.group * members;
@@ -480,7 +482,7 @@ static int run_rounds_as_leader(struct tr_stage_run *run)
                       TR_TAG_COMMAND, tr->wire, &requests[m]);
         }
         run->me.command = commands[0];
-        if (again) compute(run);
+        if (again) clock_compute(run);
         for (int m = 1; m < members; m++)
             TR_TRY(tr_wait_request(tr, &requests[m], "a member of the group to receive its command"));
         for (int m = 1; again && m < members; m++) {
@@ -497,7 +499,7 @@ static int run_rounds_as_leader(struct tr_stage_run *run)
     return TR_OK;
 }
 
-static int run_rounds_as_member(struct tr_stage_run *run)
+static int rounds_follow(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     int leader = tr_worker_rank(tr, tr->active, run->me.group * run->me.group_size);
@@ -508,7 +510,7 @@ static int run_rounds_as_member(struct tr_stage_run *run)
         TR_TRY(tr_wait_request(tr, &request, "the leader's command"));
         if (!order.again) return TR_OK;
         run->me.command = order.command;
-        int64_t status = compute(run);
+        int64_t status = clock_compute(run);
         MPI_Isend(&status, 1, MPI_INT64_T, leader, TR_TAG_DONE, tr->wire, &request);
         TR_TRY(tr_wait_request(tr, &request, "the leader to learn that a round has ended"));
     }
@@ -519,7 +521,7 @@ static int run_rounds_as_member(struct tr_stage_run *run)
 /* Evaluates if an evaluation is due. Under BSP, and in groups, whose members evaluate together, each worker's own clock decides.
  * Otherwise the first worker that reaches an evaluation asks for it, and the others evaluate when their current clock ends:
  * if each waited for its own clock, the sum would mix parameters of different times. */
-static int report_if_due(struct tr_stage_run *run)
+static int worker_report_if_due(struct tr_stage_run *run)
 {
     struct tr_sync *sync = run->tr->sync;
     int64_t every = run->stage->evaluate_every, first = run->reported + 1;
@@ -546,7 +548,7 @@ static int64_t clock_limit(const struct tr_stage_run *run)
 /* Decides whether another clock begins. Under other modes than BSP the members of a group that wait for each other in every clock
  * could learn of a stop or of a pause at different clocks, and wait forever: there the leader decides, by messages. (After a
  * failure, a broadcast could receive data of an earlier sum.) */
-static int decide(struct tr_stage_run *run, bool *leaves)
+static int clock_decide(struct tr_stage_run *run, bool *leaves)
 {
     tr_context *tr = run->tr;
     const struct tr_clock *clock = tr->sync->clock;
@@ -575,20 +577,20 @@ int tr_stage_work(struct tr_stage_run *run)
     struct tr_sync *sync = run->tr->sync;
     while (run->me.clock < run->stage->clocks && !run->proven) {
         bool leaves;
-        TR_TRY(report_if_due(run));
+        TR_TRY(worker_report_if_due(run));
         TR_WAIT_UNTIL(run->tr,
                       run->me.clock < clock_limit(run) || tr_clock_get(sync->clock, TR_CLOCK_STOPPED) ||
                           tr_stage_is_called(run),
                       "the scheduler to evaluate at clock %lld", (long long)run->me.clock);
-        TR_TRY(decide(run, &leaves));
+        TR_TRY(clock_decide(run, &leaves));
         if (leaves) break;
         double begin = tr_now();
         TR_TRY(tr_sync_next(sync));
         if (TR_FAULT("clock") == TR_FAULT_HANG)
             TR_WAIT_UNTIL(run->tr, false, "nothing, as TRIREME_FAULT wants it");
-        if (!has_rounds(run)) compute(run);
-        else if (run->me.member == 0) TR_TRY(run_rounds_as_leader(run));
-        else TR_TRY(run_rounds_as_member(run));
+        if (!worker_has_rounds(run)) clock_compute(run);
+        else if (run->me.member == 0) TR_TRY(rounds_lead(run));
+        else TR_TRY(rounds_follow(run));
         run->me.round = 0;
         TR_TRY(tr_sync_tick(sync));
         run->me.clock = run->base + sync->now;

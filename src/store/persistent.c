@@ -55,7 +55,7 @@ void tr_host_name(char host[TR_HOST_BYTES])
 }
 
 /* Returns the number of a namespace; 0: unknown. */
-static unsigned long long namespace_of(const char *path)
+static unsigned long long process_namespace(const char *path)
 {
     struct stat status;
     return stat(path, &status) == 0 ? (unsigned long long)status.st_ino : 0;
@@ -63,7 +63,7 @@ static unsigned long long namespace_of(const char *path)
 
 void tr_view_of_processes(char view[TR_VIEW_BYTES])
 {
-    snprintf(view, TR_VIEW_BYTES, "%llu", namespace_of("/proc/self/ns/pid"));
+    snprintf(view, TR_VIEW_BYTES, "%llu", process_namespace("/proc/self/ns/pid"));
 }
 
 int tr_persistent_path(const char *base, const char *kind, const char *name, char **path)
@@ -71,7 +71,7 @@ int tr_persistent_path(const char *base, const char *kind, const char *name, cha
     return tr_format(path, "%s/%s-%u-%s", base, kind, (unsigned)geteuid(), name);
 }
 
-static bool is_own(const struct stat *status)
+static bool folder_is_own(const struct stat *status)
 {
     return S_ISDIR(status->st_mode) && status->st_uid == geteuid() && (status->st_mode & 077) == 0;
 }
@@ -84,14 +84,14 @@ int tr_persistent_make(const char *path)
         if (mkdir(path, 0700) < 0 && errno != EEXIST)
             return tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
     } while (lstat(path, &status) < 0 && errno == ENOENT);
-    if (is_own(&status)) return TR_OK;
+    if (folder_is_own(&status)) return TR_OK;
     return tr_fail(TR_ERR_NO_OUTPUT, "%s: is not a folder of this user alone", path);
 }
 
 bool tr_persistent_is_own(const char *path)
 {
     struct stat status;
-    return lstat(path, &status) == 0 && is_own(&status);
+    return lstat(path, &status) == 0 && folder_is_own(&status);
 }
 
 int tr_persistent_each(const char *kind, tr_persistent_fn *look, void *who)
@@ -132,7 +132,7 @@ static void owner_mark(char text[MARK])
     struct stat root = {.st_ino = 0};
     tr_host_name(host);
     (void)stat("/", &root);
-    snprintf(text, MARK, "host %s\nfiles %llu:%llx:%llx\n", host, namespace_of("/proc/self/ns/mnt"),
+    snprintf(text, MARK, "host %s\nfiles %llu:%llx:%llx\n", host, process_namespace("/proc/self/ns/mnt"),
              (unsigned long long)root.st_dev, (unsigned long long)root.st_ino);
 }
 

@@ -142,7 +142,7 @@ static int fill_from(struct tr_shard *shard, size_t number, const struct tr_part
 
 /* ---- from the parts in this process ---- */
 
-static const struct tr_part *find_taken(const tr_snapshot *snapshot, const struct tr_part *wanted)
+static const struct tr_part *taken_find(const tr_snapshot *snapshot, const struct tr_part *wanted)
 {
     for (size_t i = 0; i < snapshot->parts; i++) {
         const struct tr_part *p = &snapshot->part[i];
@@ -153,7 +153,7 @@ static const struct tr_part *find_taken(const tr_snapshot *snapshot, const struc
 
 static int fill_from_taken(const tr_snapshot *snapshot, const struct tr_part *wanted)
 {
-    const struct tr_part *taken = find_taken(snapshot, wanted);
+    const struct tr_part *taken = taken_find(snapshot, wanted);
     uint64_t n = tr_part_elements(wanted);
     if (n == 0) return TR_OK;
     if (!taken || taken->type != wanted->type || tr_part_elements(taken) != n)
@@ -195,7 +195,7 @@ int tr_snapshot_has(tr_snapshot *snapshot, const char *name, bool *has)
 {
     struct tr_part part = {.first_column = 0};
     snprintf(part.name, sizeof part.name, "%s", name);
-    *has = snapshot->in_process && find_taken(snapshot, &part);
+    *has = snapshot->in_process && taken_find(snapshot, &part);
     if (snapshot->in_process) return TR_OK;
     for (uint32_t i = 0, n = snapshot->manifest->shards; i < n && !*has; i++) {
         struct tr_shard *shard;
@@ -311,7 +311,7 @@ int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t 
     if (!snapshot->same_layout) return TR_OK;
     TR_TRY(snapshot_set_name(snapshot, name, &part));
     if (snapshot->in_process) {
-        const struct tr_part *taken = find_taken(snapshot, &part);
+        const struct tr_part *taken = taken_find(snapshot, &part);
         if (taken ? taken->rows != bytes : bytes > 0) return TR_OK;
         if (found) *found = true;
         part.rows = bytes;

@@ -291,7 +291,7 @@ static void residuals_free(struct residuals *r)
 
 /* Residuals belong to the views of a rank. They are restored if the layout is the same. Otherwise they are added to the values, like
  * a late update, if the table has no server function, and lost if it has one. */
-static bool has_residuals(const struct tr_table *t)
+static bool residuals_exist(const struct tr_table *t)
 {
     bool real = t->dtype == TR_F32 || t->dtype == TR_F64;
     if (t->sparse) return false;
@@ -413,13 +413,13 @@ static int residuals_add_all(struct saved_table *s)
 
 /* ---- description ---- */
 
-static size_t state_arrays(const struct tr_table *t)
+static size_t share_state_arrays(const struct tr_table *t)
 {
     return t->use ? t->use->function.state_arrays : 0;
 }
 
 /* Writes the description; or reads it and compares it with the table. */
-static int list_description(struct saved_table *s)
+static int saved_description(struct saved_table *s)
 {
     const struct tr_table *t = s->table;
     int64_t now[TR_ABOUT_NUMBERS] = {[TR_ABOUT_FORM] = t->hash     ? TR_FORM_HASH
@@ -432,9 +432,9 @@ static int list_description(struct saved_table *s)
                                      [TR_ABOUT_SERVERS] = t->partition.servers,
                                      [TR_ABOUT_FIRST_SERVER] = t->first_server,
                                      [TR_ABOUT_PARTITION] = (int64_t)tr_partition_print(&t->partition),
-                                     [TR_ABOUT_STATES] = (int64_t)state_arrays(t),
+                                     [TR_ABOUT_STATES] = (int64_t)share_state_arrays(t),
                                      [TR_ABOUT_RANKS] = t->tr->size,
-                                     [TR_ABOUT_LEFT] = has_residuals(t)};
+                                     [TR_ABOUT_LEFT] = residuals_exist(t)};
     char function[FUNCTION_NAME] = "", then[FUNCTION_NAME];
     bool has = true;
     if (t->use) snprintf(function, sizeof function, "%s", t->use->function.name);
@@ -464,7 +464,7 @@ static int list_description(struct saved_table *s)
                        type[now[TR_ABOUT_TYPE] & 3], t->sparse ? " in sparse rows" : "");
     }
     /* another function can continue with the values, but not with the state of the first one */
-    bool keeps = was[TR_ABOUT_STATES] > 0 || state_arrays(t) > 0 || (t->use && t->use->function.load);
+    bool keeps = was[TR_ABOUT_STATES] > 0 || share_state_arrays(t) > 0 || (t->use && t->use->function.load);
     if (keeps && strncmp(then, function, FUNCTION_NAME) != 0)
         return tr_fail(TR_ERR_DATA, "checkpoint: table %s was updated by server function %.47s, now by %s",
                        t->name, *then ? then : "add", *function ? function : "add");
@@ -479,13 +479,13 @@ static int list_description(struct saved_table *s)
 /* ---- values and state, if the rows of this server are known ---- */
 
 /* Returns array 0, the values, or an array of state. With hash storage the address changes. */
-static char *array_of(const struct tr_table *t, size_t number)
+static char *share_array(const struct tr_table *t, size_t number)
 {
     if (t->map) return t->map->array[number].at;
     return number == 0 ? t->share[t->server] : t->use->share.state[number - 1];
 }
 
-static const char *array_name(size_t number)
+static const char *share_array_name(size_t number)
 {
     static const char *const name[] = {"", "_state0", "_state1", "_state2", "_state3"};
     _Static_assert(sizeof name / sizeof *name == TR_STATE_ARRAYS + 1, "each array has a name");
@@ -494,7 +494,7 @@ static const char *array_name(size_t number)
 
 /* Writes or restores an array of the share, piece by piece of the rows. Units in the order of the table are read directly into the
  * share. */
-static int list_array(struct saved_table *s, const struct table_order *o, const char *suffix, char *array)
+static int saved_array(struct saved_table *s, const struct table_order *o, const char *suffix, char *array)
 {
     const struct tr_table *t = s->table;
     uint64_t unit = t->unit_bytes, before;
@@ -526,7 +526,7 @@ static int list_array(struct saved_table *s, const struct table_order *o, const 
     return TR_OK;
 }
 
-static int list_arrays(struct saved_table *s)
+static int saved_arrays(struct saved_table *s)
 {
     struct tr_table *t = s->table;
     struct table_order order TR_CLOSED_BY(order_free) = {0};
@@ -537,10 +537,10 @@ static int list_arrays(struct saved_table *s)
         TR_FREED void *settled = NULL;
         TR_TRY(saved_allocate(t->use->share.units * t->unit_bytes, &settled));
         TR_TRY(t->use->function.read(&t->use->share, INT64_MAX, t->use->share.units, NULL, settled));
-        TR_TRY(list_array(s, &order, "", settled));
+        TR_TRY(saved_array(s, &order, "", settled));
     }
-    for (size_t i = apart; i <= state_arrays(t); i++)
-        TR_TRY(list_array(s, &order, array_name(i), array_of(t, i)));
+    for (size_t i = apart; i <= share_state_arrays(t); i++)
+        TR_TRY(saved_array(s, &order, share_array_name(i), share_array(t, i)));
     return TR_OK;
 }
 
@@ -579,7 +579,7 @@ static int filling_add_piece(void *who, const struct tr_part *p)
             bytes = (size_t)((border < end ? border : end) - column) * size;
             if (at.server != (uint32_t)t->server || (skips_zeros && tr_is_zero(values, bytes))) continue;
             if (t->map) TR_TRY(tr_hashmap_add_all(t->map, &key, 1, &at.position));
-            memcpy(array_of(t, f->array) + at.position * t->unit_bytes +
+            memcpy(share_array(t, f->array) + at.position * t->unit_bytes +
                        (column - piece * t->unit_width) * size,
                    values, bytes);
         }
@@ -595,8 +595,8 @@ static int share_clear(struct tr_table *t)
         tr_use_follow(t);
         return TR_OK;
     }
-    for (size_t i = 0; t->share_units > 0 && i <= state_arrays(t); i++)
-        memset(array_of(t, i), 0, t->share_units * t->unit_bytes);
+    for (size_t i = 0; t->share_units > 0 && i <= share_state_arrays(t); i++)
+        memset(share_array(t, i), 0, t->share_units * t->unit_bytes);
     return TR_OK;
 }
 
@@ -609,21 +609,21 @@ struct by_server {
 enum { BY_SERVER = sizeof(struct by_server) / sizeof(int64_t) };
 
 /* Lists the numbers of n servers. */
-static int list_by_server(struct saved_table *s, uint64_t first, uint64_t n, struct by_server *values)
+static int saved_by_server(struct saved_table *s, uint64_t first, uint64_t n, struct by_server *values)
 {
     return saved_part(s, "_servers", TR_PART_ROWS, TR_PART_I64, (uint64_t)s->about[TR_ABOUT_SERVERS],
                       BY_SERVER, first, n, values);
 }
 
 /* Lists n elements of one server. */
-static int list_of_server(struct saved_table *s, const char *suffix, enum tr_part_type type, int server,
-                          int64_t n, void *values)
+static int saved_of_server(struct saved_table *s, const char *suffix, enum tr_part_type type, int server,
+                           int64_t n, void *values)
 {
     return saved_part(s, suffix, TR_PART_LISTS, type, (uint64_t)s->about[TR_ABOUT_SERVERS], 0,
                       (uint64_t)server, (uint64_t)n, values);
 }
 
-static int fill_own(struct saved_table *s)
+static int saved_fill_own(struct saved_table *s)
 {
     struct tr_table *t = s->table;
     struct tr_use *use = t->use;
@@ -632,12 +632,12 @@ static int fill_own(struct saved_table *s)
     if (!use || !use->function.load) return TR_OK;
     TR_TRY(TR_NEW(&there, (size_t)servers));
     int first = s->same ? t->server : 0, n = s->same ? 1 : servers;
-    TR_TRY(list_by_server(s, (uint64_t)first, (uint64_t)n, there));
+    TR_TRY(saved_by_server(s, (uint64_t)first, (uint64_t)n, there));
     for (int i = 0; i < n; i++) {
         TR_FREED char *saved = NULL;
         int64_t bytes = there[i].saved;
         TR_TRY(TR_NEW(&saved, (size_t)bytes));
-        if (bytes > 0) TR_TRY(list_of_server(s, "_own", TR_PART_U8, first + i, bytes, saved));
+        if (bytes > 0) TR_TRY(saved_of_server(s, "_own", TR_PART_U8, first + i, bytes, saved));
         TR_TRY(use->function.load(&use->share, s->same, first + i, servers, bytes > 0 ? saved : NULL,
                                   (size_t)bytes));
     }
@@ -646,18 +646,18 @@ static int fill_own(struct saved_table *s)
 
 /* Restores the keys of hash storage in their order on the same server, because sums over a share would be rounded differently in
  * another order. */
-static int fill_order(struct saved_table *s)
+static int saved_fill_order(struct saved_table *s)
 {
     struct tr_table *t = s->table;
     struct by_server there;
     TR_FREED tr_key *key = NULL;
     TR_FREED uint32_t *slot = NULL;
     TR_TRY(share_clear(t));
-    TR_TRY(list_by_server(s, (uint64_t)t->server, 1, &there));
+    TR_TRY(saved_by_server(s, (uint64_t)t->server, 1, &there));
     if (there.keys == 0) return TR_OK;
     TR_TRY(TR_NEW(&key, (size_t)there.keys));
     TR_TRY(TR_NEW(&slot, (size_t)there.keys));
-    int status = list_of_server(s, "_order", TR_PART_I64, t->server, there.keys, key);
+    int status = saved_of_server(s, "_order", TR_PART_I64, t->server, there.keys, key);
     if (status == TR_OK) status = tr_hashmap_add_all(t->map, key, (size_t)there.keys, slot);
     tr_use_follow(t);
     return status;
@@ -675,7 +675,7 @@ struct lists {
     void *column, *value;
 };
 
-static void free_lists(struct lists *l)
+static void lists_free(struct lists *l)
 {
     void *memory[] = {l->place, l->length, l->begin, l->column, l->value};
     order_free(&l->order);
@@ -683,8 +683,8 @@ static void free_lists(struct lists *l)
 }
 
 /* Writes or restores an array of the rows: lengths, or the entries of lists. Written entries are moved, and *data becomes NULL. */
-static int list_rows(struct saved_table *s, struct lists *l, const char *suffix, enum tr_part_kind kind,
-                     enum tr_part_type type, void **data)
+static int lists_rows(struct saved_table *s, struct lists *l, const char *suffix, enum tr_part_kind kind,
+                      enum tr_part_type type, void **data)
 {
     bool lists = kind == TR_PART_LISTS;
     struct tr_part part = saved_make_part(s, suffix, kind, type, s->table->keys, lists ? 0 : 1);
@@ -707,9 +707,9 @@ static int list_rows(struct saved_table *s, struct lists *l, const char *suffix,
     return tr_snapshot_give(s->snapshot, &part);
 }
 
-static int list_sparse(struct saved_table *s)
+static int saved_sparse(struct saved_table *s)
 {
-    struct lists l TR_CLOSED_BY(free_lists) = {.rows = 0};
+    struct lists l TR_CLOSED_BY(lists_free) = {.rows = 0};
     struct tr_sparse *share = s->table->sparse_share;
     enum tr_part_type type =
         s->table->width <= UINT64_C(1) << 31 ? TR_PART_I32 : TR_PART_I64; /* of columns */
@@ -730,7 +730,7 @@ static int list_sparse(struct saved_table *s)
 
     for (uint64_t i = 0; !s->restores && i < l.rows; i++) l.length[i] = share->row[l.place[i]].n;
     void *length = l.length;
-    TR_TRY(list_rows(s, &l, "_lengths", TR_PART_ROWS, TR_PART_I64, &length));
+    TR_TRY(lists_rows(s, &l, "_lengths", TR_PART_ROWS, TR_PART_I64, &length));
     for (uint64_t i = 0; i < l.rows; i++) l.begin[i + 1] = l.begin[i] + (uint64_t)l.length[i];
     uint64_t entries = l.begin[l.rows];
     TR_TRY(saved_allocate(entries * tr_part_type_size(type), &l.column));
@@ -743,8 +743,8 @@ static int list_sparse(struct saved_table *s)
         for (uint32_t e = 0; !narrow && e < row->n; e++)
             ((int64_t *)l.column)[l.begin[i] + e] = row->column[e];
     }
-    TR_TRY(list_rows(s, &l, "_columns", TR_PART_LISTS, type, &l.column));
-    TR_TRY(list_rows(s, &l, "", TR_PART_LISTS, (enum tr_part_type)s->table->dtype, &l.value));
+    TR_TRY(lists_rows(s, &l, "_columns", TR_PART_LISTS, type, &l.column));
+    TR_TRY(lists_rows(s, &l, "", TR_PART_LISTS, (enum tr_part_type)s->table->dtype, &l.value));
     if (!s->restores) return TR_OK;
 
     uint32_t *column = l.column; /* numbers of 64 bits are converted to 32 bits in place */
@@ -762,13 +762,13 @@ static int list_sparse(struct saved_table *s)
 
 /* ---- tables ---- */
 
-static int list_share(struct saved_table *s)
+static int saved_share(struct saved_table *s)
 {
     struct tr_table *t = s->table;
     int64_t form = s->about[TR_ABOUT_FORM];
-    if (t->sparse) return list_sparse(s);
+    if (t->sparse) return saved_sparse(s);
     if (!s->restores) {
-        TR_TRY(list_arrays(s));
+        TR_TRY(saved_arrays(s));
         bool saves = t->use && t->use->function.save;
         if (!t->hash && !saves) return TR_OK;
         struct by_server mine = {.keys = t->map ? t->map->count : 0};
@@ -776,26 +776,26 @@ static int list_share(struct saved_table *s)
         size_t bytes = 0;
         if (saves) TR_TRY(t->use->function.save(&t->use->share, &saved, &bytes));
         mine.saved = (int64_t)(saved ? bytes : 0);
-        TR_TRY(list_by_server(s, (uint64_t)t->server, 1, &mine));
-        if (mine.saved > 0) TR_TRY(list_of_server(s, "_own", TR_PART_U8, t->server, mine.saved, saved));
+        TR_TRY(saved_by_server(s, (uint64_t)t->server, 1, &mine));
+        if (mine.saved > 0) TR_TRY(saved_of_server(s, "_own", TR_PART_U8, t->server, mine.saved, saved));
         if (mine.keys == 0) return TR_OK;
-        return list_of_server(s, "_order", TR_PART_I64, t->server, mine.keys, t->map->key.at);
+        return saved_of_server(s, "_order", TR_PART_I64, t->server, mine.keys, t->map->key.at);
     }
     bool known = t->hash ? s->same : form == TR_FORM_DENSE && s->about[TR_ABOUT_PIECES] == t->pieces;
-    if (known && t->hash) TR_TRY(fill_order(s));
-    if (known) TR_TRY(list_arrays(s));
+    if (known && t->hash) TR_TRY(saved_fill_order(s));
+    if (known) TR_TRY(saved_arrays(s));
     if (!known) TR_TRY(share_clear(t)); /* fills the share from all rows of all shards */
-    for (size_t i = 0; !known && i <= state_arrays(t); i++) {
+    for (size_t i = 0; !known && i <= share_state_arrays(t); i++) {
         struct filling f = {.s = s, .array = i, .walker = {.partition = &t->partition}};
-        struct tr_part part = saved_make_part(s, array_name(i), TR_PART_ROWS, TR_PART_U8, 0, 0);
+        struct tr_part part = saved_make_part(s, share_array_name(i), TR_PART_ROWS, TR_PART_U8, 0, 0);
         TR_TRY(tr_snapshot_each(s->snapshot, part.name, filling_wants, filling_add_piece, &f));
     }
     if (!known) tr_use_follow(t);
-    return fill_own(s);
+    return saved_fill_own(s);
 }
 
 /* Synchronises the windows: after direct writes of other ranks, and before their reads. */
-static void sync_windows(const struct tr_table *t)
+static void saved_sync_windows(const struct tr_table *t)
 {
     if (t->window != MPI_WIN_NULL) MPI_Win_sync(t->window);
     if (t->memory.window != MPI_WIN_NULL) MPI_Win_sync(t->memory.window);
@@ -808,15 +808,15 @@ int tr_snapshot_tables(tr_context *tr, tr_snapshot *snapshot)
         if (t->left_out) continue;
         struct saved_table s = {.snapshot = snapshot, .table = t, .restores = tr_snapshot_restores(snapshot)};
         saved_set_name(&s);
-        TR_TRY(list_description(&s));
-        sync_windows(t);
-        if (t->server >= 0) TR_TRY(list_share(&s));
-        bool here = has_residuals(t) && (!s.restores || (s.same && s.about[TR_ABOUT_LEFT]));
+        TR_TRY(saved_description(&s));
+        saved_sync_windows(t);
+        if (t->server >= 0) TR_TRY(saved_share(&s));
+        bool here = residuals_exist(t) && (!s.restores || (s.same && s.about[TR_ABOUT_LEFT]));
         bool adds = s.restores && s.about[TR_ABOUT_LEFT] && !here && t->server >= 0 && !t->use &&
                     !t->sparse && s.about[TR_ABOUT_PIECES] == t->pieces;
         if (here) TR_TRY(residuals_list_here(&s));
         if (adds) TR_TRY(residuals_add_all(&s));
-        sync_windows(t);
+        saved_sync_windows(t);
         if (s.restores) tr_rows_pushed(t); /* rows in the cache of the node are outdated */
     }
     if (snapshot->manifest) tr_tables_count_from(tr, snapshot->manifest->facts.clock);
