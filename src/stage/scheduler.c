@@ -742,12 +742,6 @@ static int task_move_tables(struct task *k, int64_t servers)
 
 /* ---- rank 0: the next part of a task ---- */
 
-static int task_most_workers(const struct task *k, int stage)
-{
-    const struct tr_layout *layout = &k->tr->layout;
-    return k->task->stage[stage].one_group ? layout->group_size : tr_layout_workers(layout);
-}
-
 static const double part_seconds = 0.1;
 
 /* Plans the next part of the request of next(): all of it, a sub-stage of a search, or the clocks between two possible checkpoints.
@@ -758,7 +752,8 @@ static struct assignment task_plan(const struct task *k)
     const tr_stage *stage = &k->task->stage[next->stage];
     struct record *r = &k->record[next->stage];
     struct tr_substage sub = {.parallelism = next->workers, .clocks = task_clocks_left(k)};
-    int groups = k->tr->layout.groups, most = task_most_workers(k, next->stage);
+    const struct tr_layout *layout = &k->tr->layout;
+    int groups = layout->groups, most = stage->one_group ? layout->group_size : tr_layout_workers(layout);
     if (next->workers == TR_ALL_WORKERS) sub.parallelism = most;
     if (next->workers == TR_AUTO_WORKERS) {
         struct tr_degree_options options = {.least = 1,
@@ -782,7 +777,7 @@ static struct assignment task_plan(const struct task *k)
     struct tr_worker_choice choice = {0, groups, (workers + groups - 1) / groups};
     if (stage->one_group) choice = (struct tr_worker_choice){(int)k->at.group, 1, workers};
     bool all = workers == choice.groups * choice.group_size;
-    int first = k->tr->layout.worker_rank[choice.first_group * k->tr->layout.group_size];
+    int first = layout->worker_rank[choice.first_group * layout->group_size];
     return (struct assignment){{RUN, next->stage, first}, clocks, choice, all ? 0 : workers, k->at};
 }
 

@@ -243,11 +243,6 @@ static void stream_map_file(struct tr_stream *s)
     if (fd >= 0) close(fd);
 }
 
-static void stream_count_pieces(struct tr_stream *s)
-{
-    s->pieces = 1 + (s->head.bytes + STREAM_PIECE - 1) / STREAM_PIECE;
-}
-
 /* Starts to send a file, or an error (status, error) instead. A failure is sent to the other side and does not end the job. */
 static void stream_send(struct tr_stream *s, tr_context *tr, int peer, uint64_t number, const char *path,
                         int status, const char *error)
@@ -260,7 +255,7 @@ static void stream_send(struct tr_stream *s, tr_context *tr, int peer, uint64_t 
     s->head.status = s->status;
     if (s->status != TR_OK) s->head.bytes = 0;
     memcpy(s->head.error, s->error, sizeof s->head.error);
-    stream_count_pieces(s);
+    s->pieces = 1 + (s->head.bytes + STREAM_PIECE - 1) / STREAM_PIECE;
 }
 
 static void stream_end(struct tr_stream *s)
@@ -285,7 +280,7 @@ static bool stream_move(struct tr_stream *s)
             if (s->head.status != TR_OK) stream_fail(s, (int)s->head.status, s->head.error);
             if (s->head.number != s->number) stream_fail(s, TR_ERR_INTERNAL, "a piece of another checkpoint");
             if (s->status == TR_OK) stream_map_file(s);
-            stream_count_pieces(s);
+            s->pieces = 1 + (s->head.bytes + STREAM_PIECE - 1) / STREAM_PIECE;
         }
         did = true;
         if (!s->sends) break;
