@@ -184,17 +184,11 @@ int tr_choose_place(const int64_t *last, const int *free, int n, int workers, bo
     return best;
 }
 
-static int schedule_free_ranks(const struct tr_schedule *s)
-{
-    int n = 0;
-    for (int node = 0; node < s->nodes; node++) n += s->free[node];
-    return n;
-}
-
-static void schedule_start(struct tr_schedule *s, int task, double now)
+/* Starts a task; `all` ranks are free. */
+static void schedule_start(struct tr_schedule *s, int task, int all, double now)
 {
     struct tr_scheduled *t = &s->task[task];
-    int all = schedule_free_ranks(s), wanted = t->wanted > 0 ? t->wanted : all;
+    int wanted = t->wanted > 0 ? t->wanted : all;
     for (int node = 0; node < s->nodes; node++) s->last[node] = 0;
     for (size_t i = 0; i < s->tasks; i++) {
         const struct tr_scheduled *other = &s->task[i];
@@ -257,8 +251,8 @@ static bool schedule_goes_before(const struct tr_schedule *s, const struct tr_sc
 
 bool tr_schedule_next(struct tr_schedule *s, double now, int *task)
 {
-    int all = schedule_free_ranks(s), first = -1,
-        fitting = -1; /* the first waiting task; the first that fits */
+    int all = 0, first = -1, fitting = -1; /* free ranks; the first waiting task; the first that fits */
+    for (int node = 0; node < s->nodes; node++) all += s->free[node];
     for (int i = 0; i < (int)s->tasks; i++) {
         struct tr_scheduled *t = &s->task[i];
         if (t->state != TR_TASK_WAITING || t->held) continue;
@@ -275,7 +269,7 @@ bool tr_schedule_next(struct tr_schedule *s, double now, int *task)
     if (fitting < 0) return false;
     const struct tr_scheduled *f = &s->task[first];
     if (first != fitting && f->priority + now - f->since >= TR_STARVED) return false;
-    schedule_start(s, fitting, now);
+    schedule_start(s, fitting, all, now);
     return true;
 }
 
@@ -357,16 +351,10 @@ static int degree_place(const struct tr_degree *d, int parallelism)
     return at;
 }
 
-static bool degree_is_tried(const struct tr_degree *d, int parallelism)
-{
-    int at = degree_place(d, parallelism);
-    return at < d->points && d->point[at].parallelism == parallelism;
-}
-
 static struct tr_degree_point *degree_point(struct tr_degree *d, int parallelism)
 {
     int at = degree_place(d, parallelism);
-    if (!degree_is_tried(d, parallelism)) {
+    if (at == d->points || d->point[at].parallelism != parallelism) {
         memmove(&d->point[at + 1], &d->point[at], (size_t)(d->points - at) * sizeof *d->point);
         d->point[at] = (struct tr_degree_point){.parallelism = parallelism, .median = HUGE_VAL};
         d->points++;
@@ -500,8 +488,9 @@ struct tr_substage tr_degree_next(struct tr_degree *d, int64_t clocks_left)
     if (!d->searches) degree_set_clocks(d, clocks_left > 0 ? clocks_left : 1);
     struct tr_substage sub = {.parallelism = d->parallelism, .clocks = clocks_left};
     sub.searching = d->phase != TR_DEGREE_FOUND && d->least < d->most;
-    bool is_tried = degree_is_tried(d, d->parallelism);
-    int missing = d->wanted - (is_tried ? d->point[degree_place(d, d->parallelism)].samples : 0);
+    int at = degree_place(d, d->parallelism);
+    bool is_tried = at < d->points && d->point[at].parallelism == d->parallelism;
+    int missing = d->wanted - (is_tried ? d->point[at].samples : 0);
     if (sub.searching && missing < sub.clocks) sub.clocks = missing;
     return sub;
 }

@@ -337,19 +337,7 @@ static int residuals_visit(const struct tr_table *t, enum pass pass, struct resi
     return TR_OK;
 }
 
-static int residuals_allocate(const struct tr_table *t, struct residuals *r)
-{
-    TR_TRY(TR_NEW(&r->unit, r->n));
-    return TR_NEW(&r->value, r->n * t->unit_bytes);
-}
-
 /* ---- parts: by rank ---- */
-
-static int residuals_list_counts(struct saved_table *s, uint64_t first, uint64_t n, int64_t *counts)
-{
-    uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
-    return saved_part(s, "_left_n", TR_PART_ROWS, TR_PART_I64, ranks, 1, first, n, counts);
-}
 
 static int residuals_list(struct saved_table *s, uint64_t rank, struct residuals *r)
 {
@@ -366,9 +354,11 @@ static int residuals_list_here(struct saved_table *s)
     struct residuals r TR_CLOSED_BY(residuals_free) = {.n = 0};
     uint64_t rank = (uint64_t)s->table->tr->rank;
     TR_TRY(residuals_visit(s->table, COUNT, &r));
-    TR_TRY(residuals_allocate(s->table, &r));
+    TR_TRY(TR_NEW(&r.unit, r.n));
+    TR_TRY(TR_NEW(&r.value, r.n * s->table->unit_bytes));
     int64_t n = s->restores ? 0 : (int64_t)r.n;
-    TR_TRY(residuals_list_counts(s, rank, 1, &n));
+    uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
+    TR_TRY(saved_part(s, "_left_n", TR_PART_ROWS, TR_PART_I64, ranks, 1, rank, 1, &n));
     if (n == 0 || (uint64_t)n != r.n) return TR_OK;
     if (!s->restores) {
         TR_TRY(residuals_visit(s->table, UNITS, &r));
@@ -390,12 +380,13 @@ static int residuals_add_all(struct saved_table *s)
     uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
     TR_FREED int64_t *n = NULL;
     TR_TRY(TR_NEW(&n, ranks));
-    TR_TRY(residuals_list_counts(s, 0, ranks, n));
+    TR_TRY(saved_part(s, "_left_n", TR_PART_ROWS, TR_PART_I64, ranks, 1, 0, ranks, n));
     for (uint64_t rank = 0; rank < ranks; rank++) {
         struct residuals r TR_CLOSED_BY(residuals_free) = {.n = (uint64_t)n[rank]};
         struct tr_walker walker = {.partition = &t->partition};
         if (r.n == 0) continue;
-        TR_TRY(residuals_allocate(t, &r));
+        TR_TRY(TR_NEW(&r.unit, r.n));
+        TR_TRY(TR_NEW(&r.value, r.n * t->unit_bytes));
         TR_TRY(residuals_list(s, rank, &r));
         const char *value = r.value;
         for (uint64_t i = 0; i < r.n; i++, value += t->unit_bytes) {
