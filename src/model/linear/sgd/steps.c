@@ -82,7 +82,7 @@ struct visit {
 /* ---- concurrent changes ---- */
 
 /* Locks are held for some hundred cycles, unless their owner is preempted: then it needs a core to release them. */
-static inline void lock(uint32_t *word)
+static inline void steps_lock(uint32_t *word)
 {
     enum { PATIENCE = 100 };
     for (int turn = 0; __atomic_exchange_n(word, 1, __ATOMIC_ACQUIRE);)
@@ -104,7 +104,7 @@ ALWAYS bool swap_f64(double *at, double *from, double to)
 /* ---- missed steps ---- */
 
 /* Returns max(0, t - seen), without a branch, which would often be mispredicted. */
-ALWAYS uint32_t missed_at(uint32_t t, uint32_t seen)
+ALWAYS uint32_t steps_missed(uint32_t t, uint32_t seen)
 {
     int32_t missed = (int32_t)(t - seen);
     return (uint32_t)(missed & ~(missed >> 31));
@@ -163,7 +163,7 @@ ALWAYS void after(int shape, const struct side *side, uint32_t missed, double f,
  * svrg, svrg++: w' = w - η (f + λ w), s' = s + w'.
  * katyusha: counted from the snapshot, with f = μ + λ x̃ and p = 1/(1 + a λ), q = 1/(1 + η λ) of the proximal steps,
  * z' = p (z - a f), y' = q (τ₁z + τ₃y - η f), s' = s / (1 + a σ) + y'. */
-static int make_side(const struct tr_variance *v, double a, double l2, struct side *side)
+static int steps_make_side(const struct tr_variance *v, double a, double l2, struct side *side)
 {
     double rows = (double)v->batch, p = 1 / (1 + a * l2), q = 1 / (1 + v->rate * l2), kept = 1 - v->rate * l2;
     struct map step = {.zz = 1, .yy = kept, .yf = -v->rate, .sy = kept, .ss = 1, .sf = -v->rate};
@@ -211,7 +211,7 @@ static int make_side(const struct tr_variance *v, double a, double l2, struct si
 }
 
 /* Returns the sum of the weights of the iterates of an epoch: 1 + 1/θ + 1/θ² up to 1/θ^(m-1). */
-static double total_weight(const struct tr_variance *v, uint64_t steps)
+static double steps_total_weight(const struct tr_variance *v, uint64_t steps)
 {
     double fades = -log(v->fading), m = (double)steps;
     return fades > 0 ? expm1(-fades * m) / expm1(-fades) : fmax(m, 1);
@@ -230,8 +230,8 @@ static int steps_open(struct tr_variance *v, const struct tr_variance_options *o
         a = v->rate / v->tau1;
         v->fading = 1 / (1 + a * sigma);
     }
-    TR_TRY(make_side(v, a, sigma, &v->side[WEIGHT]));
-    TR_TRY(make_side(v, a, o->bias_l2 ? sigma : 0, &v->side[BIAS]));
+    TR_TRY(steps_make_side(v, a, sigma, &v->side[WEIGHT]));
+    TR_TRY(steps_make_side(v, a, o->bias_l2 ? sigma : 0, &v->side[BIAS]));
     size_t ring = 1;
     while (ring < v->batch + LEAD) ring *= 2;
     v->mask = ring - 1;
@@ -324,8 +324,8 @@ uint64_t tr_variance_epoch_steps(int method, double n, double inner, size_t batc
 /* ---- the full stage ---- */
 
 /* Replaces margins by slopes, and returns the sum of the losses if `loss` is given. */
-static double slopes(const struct tr_problem *p, size_t n, const float *target, double *margin,
-                     const double *loss)
+static double full_slopes(const struct tr_problem *p, size_t n, const float *target, double *margin,
+                          const double *loss)
 {
     double sum = 0;
     for (size_t r = 0; loss && r < n; r++)

@@ -46,7 +46,7 @@ ALWAYS double NAME(read)(const struct NAME(model) * m, int shape, int side, size
 {
     if (shape == SNAPSHOT) return (double)m->snapshot[j];
     const struct side *of = &m->v->side[side];
-    uint32_t missed = missed_at(t, m->last[j]);
+    uint32_t missed = steps_missed(t, m->last[j]);
     if (shape != KATYUSHA) {
         double f = NAME(force)(m, shape, side, j), w = (double)m->w[j];
         return shape == PLAIN ? after_plain(of, missed, w, f) : after_mean_w(of, missed, w, f);
@@ -60,7 +60,7 @@ ALWAYS double NAME(read)(const struct NAME(model) * m, int shape, int side, size
 ALWAYS void NAME(change)(const struct NAME(model) * m, int shape, int side, size_t j, uint32_t t, double dz,
                          double dy)
 {
-    uint32_t seen = m->last[j], missed = missed_at(t, seen);
+    uint32_t seen = m->last[j], missed = steps_missed(t, seen);
     m->last[j] = seen + missed;
     struct point at = NAME(point)(m, shape, j);
     after(shape, &m->v->side[side], missed, NAME(force)(m, shape, side, j), &at);
@@ -79,7 +79,7 @@ ALWAYS void NAME(change_atomic)(const struct NAME(model) * m, int shape, int sid
     while (seen < t &&
            !__atomic_compare_exchange_n(&m->last[j], &seen, t, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
-    uint32_t missed = missed_at(t, seen);
+    uint32_t missed = steps_missed(t, seen);
     const struct side *of = &m->v->side[side];
     double f = NAME(force)(m, shape, side, j), from = shape == KATYUSHA ? (double)m->snapshot[j] : 0;
     struct point was = NAME(point)(m, shape, j), at;
@@ -113,7 +113,7 @@ ALWAYS struct visit NAME(enter)(const struct NAME(model) * m, int kind, size_t j
     if (kind != TR_UPDATE_LOCKED && kind != HELD) return (struct visit){0, 0};
     size_t chunk = j >> u->shift;
     if (kind == HELD) return (struct visit){chunk, tr_replica_hold(u->replica, chunk) - (chunk << u->shift)};
-    lock(&u->lock[chunk * TR_LOCK_STRIDE]);
+    steps_lock(&u->lock[chunk * TR_LOCK_STRIDE]);
     return (struct visit){chunk, 0};
 }
 
@@ -327,7 +327,7 @@ static void NAME(settle)(const struct tr_variance *v, const struct tr_variance_m
 static void NAME(snapshot)(const struct tr_variance *v, const struct tr_variance_model *m, size_t from,
                            size_t to, REAL *into)
 {
-    double part = 1 / total_weight(v, atomic_load(m->step));
+    double part = 1 / steps_total_weight(v, atomic_load(m->step));
     const REAL *w = m->w, *old = m->snapshot;
     for (size_t j = from; j < to; j++)
         into[j] = v->shape == PLAIN  ? w[j]
@@ -355,7 +355,7 @@ static void NAME(gradient)(const struct tr_problem *p, size_t first, size_t n, c
     for (size_t at = 0; at < n; at += BLOCK) {
         size_t rows = tr_min_size(BLOCK, n - at);
         for (size_t r = 0; r < rows; r++) margin[r] = NAME(dot)(p, first + at + r, w);
-        sum += slopes(p, rows, &p->target[first + at], margin, loss);
+        sum += full_slopes(p, rows, &p->target[first + at], margin, loss);
         for (size_t r = 0; r < rows; r++) {
             REAL kept = (REAL)margin[r];
             if (slope) margin[r] = (double)(slope[first + at + r] = kept);
