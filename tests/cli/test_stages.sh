@@ -25,41 +25,64 @@ run dual 1 job.yaml solve.method=dual solve.epochs=500 solve.target_gap=1e-9
 optimum=$(of dual objective)
 
 # ---- variance reduction, wherever it runs ----
-for method in svrg svrg++ katyusha; do run $method 2 job.yaml solve.method=$method && best $method; done
-for ranks in 1 5; do run svrg-$ranks $ranks job.yaml stages.inner.parallelism=all && best svrg-$ranks; done
+sed '$aranks: {node_size: 2}' job.yaml >nodes.yaml
+run_all 1 job.yaml <<END
+svrg-1 stages.inner.parallelism=all
+$(for method in svrg svrg++ katyusha; do
+    name=$(echo $method | tr + -) local="solve.method=$method solve.epochs=9 local.chunk=1"
+    echo "integral-$name $local"
+    echo "demand-$name $local local.model=demand"
+    echo "small-$name $local local.model=demand local.memory=100 local.replace=fifo"
+done)
+END
+run_all 2 job.yaml <<END
+svrg
+plusplus solve.method=svrg++
+katyusha solve.method=katyusha
+again
+grown solve.method=growing solve.epochs=3
+even solve.method=sgd solve.epochs=3 solve.rate=0.1
+END
+run_all 3 job.yaml <<END
+$(for race in chunk atomic none; do
+    echo "raced-$race stages.inner.parallelism=all local.model=demand local.memory=140 local.chunk=1 sync.race=$race solve.epochs=6"
+done)
+once stages.inner.parallelism=1
+twice stages.inner.parallelism=1
+END
+run_all 4 job.yaml <<END
+searched stages.full.parallelism=auto stages.inner.parallelism=auto
+legs solve.method=growing solve.epochs=9 report.every=2 stages.phase-3.clocks=7
+$(for method in svrg growing; do echo "tested-$method solve.method=$method data.test=rows model.l2=0.1"; done)
+END
+run_all 4 nodes.yaml <<END
+nodes-svrg
+nodes-odd stages.full.parallelism=3
+moves-integral solve.method=katyusha local.model=integral
+moves-demand solve.method=katyusha local.model=demand
+END
+run svrg-5 5 job.yaml stages.inner.parallelism=all
+for name in svrg plusplus katyusha svrg-1 svrg-5 searched nodes-svrg nodes-odd moves-integral moves-demand; do best $name; done
 # the stages take turns: each begins before the other has ended, the first at 0
 sed -n 's/.*"name": "\([a-z]*\)".*"begin_seconds": \([^,]*\), "end_seconds": \([^,]*\), "seconds": \([^,]*\),.*/\1 \2 \3 \4/p' svrg-5/summary.json >stages
 awk '{ begin[$1] = $2; end[$1] = $3; if ($3 - $2 < $4 - 1e-6) exit 1 }
     END { exit !(begin["full"] == 0 && begin["inner"] > 0 && begin["inner"] < end["full"]) }' stages ||
     fail "stages in time: $(cat stages)"
-run nodes-svrg 4 job.yaml ranks.node_size=2 && best nodes-svrg
 ran svrg full 2 13
 ran svrg inner 1 12
 ran svrg-5 inner 5 12
 ran nodes-svrg full 4 13
-run nodes-odd 4 job.yaml ranks.node_size=2 stages.full.parallelism=3 && best nodes-odd && ran nodes-odd full 3 13
+ran nodes-odd full 3 13
 at_once nodes-odd full 3
-run searched 4 job.yaml stages.full.parallelism=auto stages.inner.parallelism=auto && best searched
 says searched.out '^  *auto: '
 
 # ---- the replica that inner stages step on: the same bits, whatever the node holds of it at once ----
-for method in svrg svrg++ katyusha; do
-    run integral-$method 1 job.yaml solve.method=$method solve.epochs=9 local.chunk=1
-    run demand-$method 1 job.yaml solve.method=$method solve.epochs=9 local.model=demand local.chunk=1
-    run small-$method 1 job.yaml solve.method=$method local.model=demand local.chunk=1 solve.epochs=9 local.memory=100 local.replace=fifo
-    for way in demand small; do
-        cmp -s integral-$method/model.txt $way-$method/model.txt || fail "$way-$method: another model than integral"
-    done
+for method in svrg svrg-- katyusha; do
+    for way in demand small; do same_model integral-$method $way-$method; done
     holds "$method: evicted" "$(of demand-$method local_chunks_evicted) == 0 && $(of small-$method local_chunks_evicted) > 100"
     holds "$method: written" "$(of small-$method local_bytes_written) > 0 && $(of integral-$method local_chunks_fetched) > 0"
 done
-for race in chunk atomic none; do
-    run raced-$race 3 job.yaml stages.inner.parallelism=all local.model=demand local.memory=140 local.chunk=1 sync.race=$race solve.epochs=6
-    holds "$race on demand" "$(of raced-$race objective) < $optimum * 1.1"
-done
-for model in integral demand; do
-    run moves-$model 4 job.yaml ranks.node_size=2 solve.method=katyusha local.model=$model && best moves-$model
-done
+for race in chunk atomic none; do holds "$race on demand" "$(of raced-$race objective) < $optimum * 1.1"; done
 holds "directly from node to node" "$(of moves-integral local_bytes_moved) > 0 && $(of moves-demand local_bytes_moved) == 0"
 refuses "too little memory" 78 "local.memory is 100 bytes, but the whole of table w takes" "$trireme" train job.yaml output=no \
     report.progress=no local.memory=100
@@ -68,13 +91,10 @@ refuses "less than a chunk" 78 "local.memory is 8 bytes, but one chunk of table 
     report.progress=no local.model=demand local.memory=8 local.chunk=3
 
 # with one worker at a time that changes the model, and the same order of sums, runs are the same
-run again 2 job.yaml && cmp -s svrg/model.txt again/model.txt || fail "svrg: two runs differ"
-run once 3 job.yaml stages.inner.parallelism=1 && run twice 3 job.yaml stages.inner.parallelism=1 &&
-    { cmp -s once/model.txt twice/model.txt || fail "svrg on 3 ranks: two runs differ"; }
+same_model svrg again
+same_model once twice
 
 # ---- growing batches ----
-run grown 2 job.yaml solve.method=growing solve.epochs=3
-run even 2 job.yaml solve.method=sgd solve.epochs=3 solve.rate=0.1
 holds "growing after as many passes" "$(of grown objective) < $(of even objective)"
 [ "$(of grown epochs)" = 3 ] || fail "growing: $(of grown epochs) passes"
 ran grown evaluate 2 3
@@ -90,7 +110,6 @@ grow svm 8 && ran svm-8 phase-1 1 60 && ran svm-8 phase-2 8 20
 grow svm 4 ranks.node_size=2 && ran svm-4-nodes phase-1 1 60 && at_once svm-4-nodes phase-1 1 && ran svm-4-nodes phase-2 4 20
 says grown.out '^  *auto: '
 # evaluated every other pass, and a last phase of so many mini-batches
-run legs 4 job.yaml solve.method=growing solve.epochs=9 report.every=2 stages.phase-3.clocks=7
 holds legs "$(of legs objective) < $(of grown objective) * 1.05"
 [ "$(wc -l <legs/metrics.csv)" -eq 6 ] || fail "legs: $(cat legs/metrics.csv)"
 run goal 2 job.yaml solve.method=growing solve.epochs=15 solve.target="$(of grown objective)" report.every=1
@@ -105,7 +124,6 @@ refuses "servers that are not there" 78 "stages.phase-2.servers is 2, but there 
 
 # ---- test data ----
 for method in svrg growing; do
-    run tested-$method 4 job.yaml solve.method=$method data.test=rows model.l2=0.1
     "$trireme" evaluate tested-$method rows >evaluated 2>&1 || fail "tested-$method: not evaluated: $(cat evaluated)"
     grep -q "$(of tested-$method test_auc | cut -c1-6)" evaluated || fail "tested-$method: area $(of tested-$method test_auc): $(cat evaluated)"
 done
@@ -116,33 +134,33 @@ clusters="$jobs/kmeans.yaml data.folders=$jobs/../datasets solve.epochs=4"
 "$trireme" generate docword -o bag documents=40 words=60 tokens=2k >/dev/null 2>&1 || fail "no documents"
 printf 'model: {type: mf, rank: 4}\nsolve: {epochs: 2}\ndata: {train: ratings, test: ratings}\n' >mf.yaml
 printf 'model: {type: lda, topics: 4}\nsolve: {epochs: 11, optimize_every: 5}\nreport: {every: 10}\ndata: {train: bag}\n' >lda.yaml
-# in_turns NAME DEGREE JOB… -- STAGE…: on four ranks, without a word of stages, and with so many workers at a time
+# in_turns NAME DEGREE JOB STAGES SETTING…: on four ranks, without a word of stages, and with so many workers at a time
 in_turns() {
-    name=$1 degree=$2 settings='' degrees=''
-    shift 2
-    while [ "$1" != -- ]; do settings="$settings $1"; shift; done
-    shift
-    for stage; do degrees="$degrees stages.$stage.parallelism=$degree"; done
-    run "$name" 4 $settings && run "$name-$degree" 4 $settings $degrees || return
-    [ "$(of "$name" objective)" = "$(of "$name-$degree" objective)" ] || fail "$name-$degree: another objective"
-    for stage; do
+    name=$1 degree=$2 file=$3 stages=$4; shift 4
+    run_all 4 $file <<END
+$name $*
+$name-$degree $* $(for stage in $stages; do echo "stages.$stage.parallelism=$degree"; done | tr '\n' ' ')
+END
+    is "$name-$degree: objective" "$(of "$name-$degree" objective)" "$(of "$name" objective)"
+    for stage in $stages; do
         at_once "$name-$degree" "$stage" $degree
         grep -qE "^$stage +[0-9]+ +$degree " "$name-$degree.out" || fail "$name-$degree: $stage is not in the table"
     done
 }
-in_turns clusters 1 $clusters ranks.node_size=3 -- start assign update evaluate
+sed '$aranks: {node_size: 3}' "$jobs/kmeans.yaml" | sed "s|^data:|&\\n  folders: [$jobs/../datasets]|" >clusters.yaml
+in_turns clusters 1 clusters.yaml "start assign update evaluate" solve.epochs=4
 # start is over when assign begins, and the other three follow each other until the end
 sed -n 's/.*"name": "\([a-z]*\)".*"begin_seconds": \([^,]*\), "end_seconds": \([^,]*\), .*/\1 \2 \3/p' clusters-1/summary.json |
     awk '{ begin[$1] = $2; end[$1] = $3 } END { exit !(begin["start"] == 0 && end["start"] > 0 && end["start"] <= begin["assign"] && begin["assign"] < begin["update"] &&
         end["assign"] > begin["update"] && end["evaluate"] > end["update"]) }' ||
     fail "clusters-1: begins and ends of stages: $(grep begin_seconds clusters-1/summary.json)"
-in_turns als 3 mf.yaml solve.method=als -- users items evaluate
-in_turns rotated 1 mf.yaml -- rotate evaluate
-in_turns topics 3 lda.yaml -- sample priors evaluate
-in_turns newton 1 job.yaml solve.method=newton -- gradient
-in_turns descent 1 job.yaml solve.method=descent model.l1=1e-3 model.l2=0 -- gradient
-in_turns shared 2 job.yaml solve.method=dual sync.mode=bsp -- gradient evaluate
-in_turns steps 1 job.yaml solve.method=sgd solve.rate=0.1 solve.epochs=1 solve.batch=500 -- gradient evaluate
+in_turns als 3 mf.yaml "users items evaluate" solve.method=als
+in_turns rotated 1 mf.yaml "rotate evaluate"
+in_turns topics 3 lda.yaml "sample priors evaluate"
+in_turns newton 1 job.yaml gradient solve.method=newton
+in_turns descent 1 job.yaml gradient solve.method=descent model.l1=1e-3 model.l2=0
+in_turns shared 2 job.yaml "gradient evaluate" solve.method=dual sync.mode=bsp
+in_turns steps 1 job.yaml "gradient evaluate" solve.method=sgd solve.rate=0.1 solve.epochs=1 solve.batch=500
 if command -v python3 >/dev/null; then
     [ "$("$jobs/../tools/gantt" clusters-1 60 | grep -c '^[0-3] ')" -eq 4 ] || fail "gantt: $("$jobs/../tools/gantt" clusters-1 60)"
     "$jobs/../tools/gantt" clusters-1 | grep -q 'A start, B assign' || fail "gantt: no stages"
