@@ -19,8 +19,8 @@
 int tr_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 && errno == EACCES) return TR_OK; /* one may write there, but not look */
-    /* some file systems cannot sync a folder and say EINVAL: the names are as safe as they can be there */
+    if (fd < 0 && errno == EACCES) return TR_OK; /* a folder that this user can write to but not read */
+    /* some file systems cannot sync a folder (EINVAL): nothing more can be done there */
     int status = fd < 0 || (fsync(fd) < 0 && errno != EINVAL)
                      ? tr_fail(TR_ERR_IO, "%s: cannot be brought to the disk: %s", path, strerror(errno))
                      : TR_OK;
@@ -318,7 +318,9 @@ void tr_sign_lock(int fd)
     char host[256] = "unknown", text[320];
     gethostname(host, sizeof host - 1);
     int n = snprintf(text, sizeof text, "process %ld on host %s\n", (long)getpid(), host);
-    if (ftruncate(fd, 0) == 0) (void)tr_write_all(fd, text, (size_t)n); /* without it others know less */
+    if (ftruncate(fd, 0) == 0)
+        (void)tr_write_all(fd, text,
+                           (size_t)n); /* otherwise messages of other runs do not name this process */
 }
 
 void tr_unlock_file(const char *path, int fd)

@@ -15,7 +15,7 @@ enum { ALIGNMENT = 64, MESSAGE = 1 << 30, MOST_DEPTH = 2 };
 
 /* In front of a block in shared memory. */
 struct shared_head {
-    _Atomic int64_t given; /* rounds that members have had it */
+    _Atomic int64_t given; /* number of times that members have given it on */
     char pad[ALIGNMENT - sizeof(int64_t)];
 };
 
@@ -38,8 +38,8 @@ struct tr_rotation {
     int64_t given; /* rounds */
     size_t parts;  /* maximum number of messages of a block, apart from those of more than MESSAGE bytes */
     bool shares;
-    /* Of the members, who may be no set of workers any more when they close it. No sum that a failure has left is on its way
-     * here. */
+    /* of the members: their set of workers may be closed before the rotation. Sums do not use it, so a sum that a failure has left
+     * incomplete does not disturb tr_rotation_close(). */
     MPI_Comm comm;
     struct tr_shm memory; /* shared: a part for each member's first blocks */
     /* travelling: the block of round r lies in slot r mod slots */

@@ -1,4 +1,4 @@
-/* The scheduler: what runs next, on which ranks, and on how many workers. The stages of a task (trireme/stage.h) and the tasks
+/* The scheduler: which stage or task runs next, on which ranks, and on how many workers. The stages of a task (trireme/stage.h) and the tasks
  * of a job (src/cli/tasks.c) are scheduled alike: rank 0 orders what can begin, the ranks that get an order carry it out, one
  * of them reports the end, and rank 0 decides what can begin then. */
 #ifndef TR_STAGE_SCHEDULER_H
@@ -20,7 +20,7 @@ struct tr_scheduler {
     tr_context *tr;
     size_t order_bytes, report_bytes; /* maximum */
     void *state;
-    /* Rank 0, at the start and whenever something has ended: orders what can begin now, with tr_scheduler_order(). */
+    /* Rank 0, at the start and after each report: orders the work that can begin now, with tr_scheduler_order(). */
     int (*next)(void *state);
     /* The ranks that got the order, which carry it out together; the reporter fills the report. Other than TR_OK: it has failed
      * on all of them, nothing is reported, and on rank 0 it is the outcome of tr_scheduler_direct(). */
@@ -54,7 +54,7 @@ int tr_scheduler_poll(void *what, int *did);
 /* Rank 0: tells all others that there is no more work, and its outcome. */
 int tr_scheduler_end(struct tr_scheduler *scheduler, int outcome);
 
-/* All other ranks: carry out orders until the end. *outcome: what rank 0 has said. */
+/* All other ranks: carry out orders until the end. *outcome: the argument of tr_scheduler_end(). */
 int tr_scheduler_follow(struct tr_scheduler *scheduler, int *outcome);
 
 /* ---- which task is next (FlexPS, sections 5.1 and 5.2) ----

@@ -59,7 +59,7 @@ struct tr_writer {
 /* A checkpoint that is being written. Rank 0 waits for all shards, then for the manifest; other ranks wait for their shard. */
 struct tr_being_written {
     bool any, in_memory;
-    bool told; /* in memory: the report was sent to rank 0 */
+    bool reported; /* in memory: the report was sent to rank 0 */
     uint64_t number;
     double begin;
     tr_snapshot *snapshot; /* the parts of the shard */
@@ -566,9 +566,9 @@ static void checkpoint_read_report(struct tr_checkpoints *c, int from, const str
     if (!now->any || (uint64_t)r->number != now->number) return;
     now->manifest.seal[from] = r->seal;
     c->counts.writing += r->seconds;
-    if (r->status == TR_OK && *r->error && !c->memory->strange) {
+    if (r->status == TR_OK && *r->error && !c->memory->noted) {
         tr_warn(c->tr, "warning:       checkpoints in memory: %s", r->error);
-        c->memory->strange = true;
+        c->memory->noted = true;
     }
     if (r->status != TR_OK && now->status == TR_OK) {
         now->status = (int)r->status;
@@ -633,14 +633,14 @@ static int checkpoint_poll(void *what, int *did)
         if (c->writer.write == writer_shard) checkpoint_end_shard(c);
         else checkpoint_end(c, c->writer.status, c->writer.error);
     }
-    if (c->now.any && c->now.in_memory && !c->now.told) { /* advances the copies in memory */
+    if (c->now.any && c->now.in_memory && !c->now.reported) { /* advances the copies in memory */
         int status;
         bool over;
         const char *error = c->memory->note;
         if (tr_memory_turn(c->memory, &over, &status, &error)) ++*did;
         if (over && !c->writer.busy) {
             ++*did;
-            c->now.told = true;
+            c->now.reported = true;
             bool written = c->writer.status == TR_OK;
             checkpoint_report(c, written ? status : c->writer.status, written ? error : c->writer.error);
             tr_memory_end(c->memory);

@@ -103,7 +103,7 @@ struct tr_checkpoint_memory {
     size_t sources;
     uint64_t committed; /* the last complete checkpoint; 0: none; known to rank 0 first */
     bool warned;        /* rank 0 has printed that a checkpoint failed */
-    bool strange;       /* rank 0 has printed the note of a rank */
+    bool noted;         /* rank 0 has printed the note of a rank */
     /* the checkpoint that is being taken */
     uint64_t run, number;
     char *folder;          /* of the node; NULL: none */
