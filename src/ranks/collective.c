@@ -187,8 +187,8 @@ int tr_set_size(const tr_context *tr, enum tr_set set)
 
 enum { LONG = 1 << 16 };
 
-/* Above LONG bytes each member sums one part and sends it to the others: MPI_Iallreduce of Open MPI sends all data up and down a tree,
- * one direction at a time. */
+/* Above LONG bytes each member sums one part and sends it to the others: MPI_Iallreduce of Open MPI sends all data up and down
+ * a tree, one direction at a time. */
 int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
                   void *values, size_t n)
 {
@@ -307,7 +307,7 @@ static int halves_find(const tr_context *tr, enum tr_set set, struct halves *h)
     return n;
 }
 
-/* In each halving, a member sends the numbers of the other half to one of its members, and adds the received numbers of its half. */
+/* In each halving, a member sends the numbers of the other half to one of its members, and adds the received numbers. */
 int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void *values_,
                       const size_t *counts, void *sum)
 {

@@ -425,8 +425,8 @@ void tr_shm_close(struct tr_shm *shm); /* shm may be closed already */
 /* Closes the window of slots; no slot may be in use. All ranks of the node, before its communicator is freed. */
 void tr_shm_end(tr_context *tr);
 
-/* Returns the free shared memory of this node in bytes; UINT64_MAX: unknown. If the file system /dev/shm is full, the first write to
- * allocated memory kills the process. */
+/* Returns the free shared memory of this node in bytes; UINT64_MAX: unknown. If the file system /dev/shm is full, the first
+ * write to allocated memory kills the process. */
 uint64_t tr_shm_free(void);
 
 /* ---- long messages ---- */

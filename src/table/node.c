@@ -408,8 +408,8 @@ static size_t node_pull_kept_bytes(const struct tr_node_pull *p, uint64_t n)
     return n == 0 ? 0 : node_padded(n * sizeof(uint32_t)) + tr_cache_bytes(1, n * p->table->unit_bytes);
 }
 
-/* Lays out the shared memory: for each union, the list of positions, which its keeper writes, and an empty cache. Makes the channels,
- * on which all ranks of the node read under the keeper's tag. */
+/* Lays out the shared memory: for each union, the list of positions, which its keeper writes, and an empty cache. Makes the
+ * channels, on which all ranks of the node read under the keeper's tag. */
 static bool node_pull_share(struct tr_node_pull *p)
 {
     struct tr_table *t = p->table;

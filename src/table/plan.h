@@ -148,9 +148,9 @@ struct tr_plan {
 
 enum tr_plan_order { TR_PLAN_ASCENDING, TR_PLAN_LISTED };
 
-/* Splits n keys of a table by server. skip: by server: its units are left out; NULL: of no server. TR_ERR_INTERNAL for more than
- * 2^32 units and, in ascending order, for keys that do not ascend or do not exist (the caller has checked keys in listed order). Free
- * with tr_plan_free(). */
+/* Splits n keys of a table by server. skip: by server: its units are left out; NULL: of no server. TR_ERR_INTERNAL for more
+ * than 2^32 units and, in ascending order, for keys that do not ascend or do not exist (the caller has checked keys in listed
+ * order). Free with tr_plan_free(). */
 int tr_plan_make(const struct tr_table *table, const tr_key *key, size_t n, enum tr_plan_order order,
                  const bool *skip, struct tr_plan *plan);
 void tr_plan_free(struct tr_plan *plan);

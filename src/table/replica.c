@@ -617,8 +617,8 @@ static int replica_watch(void *replica, int *did)
     return TR_OK;
 }
 
-/* Another worker has failed outside of the replica. Its error is reported when the stage ends, and errors of the waiting workers must
- * not replace it. Until then reads return zeros, and changes are dropped. */
+/* Another worker has failed outside of the replica. Its error is reported when the stage ends, and errors of the waiting
+ * workers must not replace it. Until then reads return zeros, and changes are dropped. */
 static bool replica_is_left(const struct tr_replica *l)
 {
     return atomic_load(&l->head->failed) != TR_OK && !*l->head->why;

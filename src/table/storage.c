@@ -176,7 +176,7 @@ struct fill {
 
 /* ---- areas ---- */
 
-/* Large areas move to an address that is aligned to huge pages, which make random access faster. Moving changes page tables only. */
+/* Large areas move to an address aligned to huge pages, for faster random access. Moving changes page tables only. */
 static bool area_resize(struct tr_hash_area *area, size_t bytes)
 {
     void *at = MAP_FAILED;

@@ -33,11 +33,10 @@ void tr_share_copy(const struct tr_table *table, uint32_t server, uint32_t posit
  * slot (values, state of server functions), zeros at first. They grow without being copied, so addresses in them are valid only
  * until a key is added.
  *
- * The index is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, 1979, section 2): some bits of the hash
- * choose, through a directory, a page of 64 buckets; a full page is split in two by one more bit. A bucket is a cache line of 12
- * places, each a byte of the hash and a slot: a look-up takes one cache miss in the index and, if the byte matches, one in the array
- * of keys. No call moves more keys than a page has. A key takes 6.4 to 12.8 bytes of index and 8 of its own; memory grows with the
- * number of keys. Only the directory, 4 bytes for some 500 keys, is doubled as a whole. Not thread-safe. */
+ * The index is extendible hashing (Fagin et al. 1979, section 2): some bits of the hash choose, through a directory, a page of 64 buckets; a full page is split in two by one more bit. A bucket is a cache line
+ * of 12 places, each a byte of the hash and a slot: a look-up takes one cache miss in the index and, if the byte matches, one
+ * in the array of keys. No call moves more keys than a page has. A key takes 6.4 to 12.8 bytes of index and 8 of its own;
+ * memory grows with the number of keys. Only the directory, 4 bytes for some 500 keys, is doubled as a whole. Not thread-safe. */
 
 /* The slot of an absent key. */
 #define TR_NO_SLOT UINT32_MAX
@@ -128,10 +127,10 @@ int tr_hash_list_add(struct tr_hash_list *list, struct tr_hashmap *map, const ui
  * A row is a list of ascending columns, followed by the list of their values, without zeros: 8 bytes an entry, a quarter more if a
  * row has grown, and 16 bytes a row.
  *
- * In messages an entry is the distance of its column from the previous one, and its value: 7 bits a byte, lowest first, the upper
- * bit says that more follow. Integers have their sign in the lowest bit (the zigzag encoding of Protocol Buffers), reals are 4 bytes
- * in the order of the machine. The number of entries (uint32) precedes a row or a part of one. So counts of words and topics take 2
- * to 3 bytes. */
+ * In messages an entry is the distance of its column from the previous one, and its value: 7 bits a byte, lowest first, the
+ * upper bit says that more follow. Integers have their sign in the lowest bit (the zigzag encoding of Protocol Buffers), reals
+ * are 4 bytes in the order of the machine. The number of entries (uint32) precedes a row or a part of one. So counts of words
+ * and topics take 2 to 3 bytes. */
 
 struct tr_sparse_row {
     uint32_t n, room;
@@ -186,7 +185,7 @@ uint32_t tr_sparse_write(bool real, uint32_t n, const uint32_t *column, const vo
 /* Makes room for n more entries. */
 int tr_sparse_reserve(struct tr_sparse_entries *entries, size_t n);
 
-/* Appends the next row to `entries`. TR_ERR_PEER, without an error text: it is malformed, or columns do not ascend below `width`. */
+/* Appends the next row. TR_ERR_PEER, without an error text: it is malformed, or columns do not ascend below `width`. */
 int tr_sparse_read(bool real, uint64_t width, const unsigned char **at, const unsigned char *end,
                    struct tr_sparse_entries *entries);
 

@@ -380,8 +380,8 @@ int tr_view_push(tr_view *view)
     tr_wait_begin(tr->tables);
     TR_TRY(sync_wait_for_push(s, v));
     /* If another worker of the node has read values that are new enough for the next clock, takes them over like a prefetched
-     * copy (node pulls, view.h). Such a copy becomes up to date by adding this worker's own update, if updates are simply added and this
-     * worker alone knows its own. */
+     * copy (node pulls, view.h). Such a copy becomes up to date by adding this worker's own update, if updates are simply added
+     * and this worker alone knows its own. */
     bool adds = !view->table->use && !s->caching && !v->group;
     if (v->node_pull && !tr_sync_lockstep(s) && s->counting && adds && !v->ahead_started &&
         !tr_pull_busy(view) && sync_may_read(s, s->now + 1) &&

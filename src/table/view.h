@@ -187,14 +187,14 @@ int tr_merge_choose_degree(int n, double held, double units, size_t unit_bytes);
 
 /* ======== caches of a node ========
  *
- * A node cache has values that one worker of a node has fetched from a server of another node, for the other workers. It lies in
- * memory that the node shares and has a fixed number of entries of one size; item i can only be in entry i modulo their number. A
- * worker that needs an item that is not cached claims its entry and fetches it. A worker that finds the entry claimed does other
- * work and returns later, so workers that run in step divide the fetching. The claim fails if the entry is in use for another item or
- * is being read: workers wait only for items that are being fetched, and each fetch ends.
+ * A node cache has values that one worker of a node has fetched from a server of another node, for the other workers. It lies
+ * in memory that the node shares and has a fixed number of entries of one size; item i can only be in entry i modulo their
+ * number. A worker that needs an item that is not cached claims its entry and fetches it. A worker that finds the entry claimed
+ * does other work and returns later, so workers that run in step divide the fetching. The claim fails if the entry is in use
+ * for another item or is being read: workers wait only for items that are being fetched, and each fetch ends.
  *
- * Fetches are numbered. A fetch contains all updates of clocks < holds, because these were in the tables before it started. A worker
- * at clock c may use a fetch
+ * Fetches are numbered. A fetch contains all updates of clocks < holds, because these were in the tables before it started. A
+ * worker at clock c may use a fetch
  *   under BSP         if holds = c (it has no newer update: none of clock c is visible before all workers have read for c)
  *   under SSP, ASP    if holds ≥ c - s and its number is above `after`: it started after the worker's own last update had arrived
  *                     or, for a worker that only reads, after the fetch that this worker used last */
@@ -266,12 +266,12 @@ void tr_cache_give_back(struct tr_node_cache *cache, uint64_t item);
  * their keys, and a node cache with one entry holds its values. Any of the workers may fetch them; then each copies its own keys.
  * Each worker starts with other servers than its neighbours, so that workers in step divide the fetching.
  *
- * Under SSP, a worker cannot use a fetch that started before its own last update had arrived. Of two workers in step, the update of
- * the second arrives during the fetch of the first, so each would fetch for itself. Therefore, if updates are simply added (the
- * condition of tr_view_prefetch()), a worker looks at the latest fetch just before it pushes. If that started after its previous
- * update had arrived, it lacks only the delta that is about to be sent: the worker adds the delta to a copy and uses it for the next
- * clock, like a prefetched one. So there is about one fetch per clock of the faster workers. The values may be one clock of the
- * worker old, as prefetched ones are; the staleness bound holds. Such views are not prefetched. */
+ * Under SSP, a worker cannot use a fetch that started before its own last update had arrived. Of two workers in step, the
+ * update of the second arrives during the fetch of the first, so each would fetch for itself. Therefore, if updates are simply
+ * added (the condition of tr_view_prefetch()), a worker looks at the latest fetch just before it pushes. If that started after
+ * its previous update had arrived, it lacks only the delta that is about to be sent: the worker adds the delta to a copy and
+ * uses it for the next clock, like a prefetched one. So there is about one fetch per clock of the faster workers. The values
+ * may be one clock of the worker old, as prefetched ones are; the staleness bound holds. Such views are not prefetched. */
 
 struct tr_node_pull;
 
@@ -358,11 +358,11 @@ bool tr_subscription_take(struct tr_subscription *subscription, struct tr_subscr
 
 /* ======== rows ========
  *
- * Pulling. The list is split by server. Rows that this rank reads directly are delivered while no answer has
- * arrived. For the others, up to table.ahead requests to each server are in flight, each for the number of rows that fit into
- * table.row_bytes, while the rows of an answer are delivered. Between two rows, but at most every 0.5 ms, the rank polls: it receives
- * answers, sends further requests, and serves other ranks. Rows that other workers of the node fetch or have fetched come from a
- * node cache. The length of a sparse row is known only from the answer: the server fills table.row_bytes, and rows that do not fit,
+ * Pulling. The list is split by server. Rows that this rank reads directly are delivered while no answer has arrived. For the
+ * others, up to table.ahead requests to each server are in flight, each for the number of rows that fit into table.row_bytes,
+ * while the rows of an answer are delivered. Between two rows, but at most every 0.5 ms, the rank polls: it receives answers,
+ * sends further requests, and serves other ranks. Rows that other workers of the node fetch or have fetched come from a node
+ * cache. The length of a sparse row is known only from the answer: the server fills table.row_bytes, and rows that do not fit,
  * or the rest of a row, are requested again.
  *
  * Pushing. Entries that are added to sparse rows are written into one message for each server. It is sent when it is full, before
