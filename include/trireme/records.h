@@ -34,14 +34,17 @@ extern "C" {
  *   ratings   user, item, rating, and further fields; separated by tabs, ::, semicolons, commas or blanks
  *   docword   three lines with the numbers of documents, words and records; then document, word, count, counted from 1
  *   hdf5      an array X, dense or as data, indices, indptr, and labels y; d.h5:/train/X selects an object */
-enum tr_format {
-    TR_FORMAT_AUTO,
-    TR_FORMAT_LIBSVM,
-    TR_FORMAT_CSV,
-    TR_FORMAT_RATINGS,
-    TR_FORMAT_DOCWORD,
-    TR_FORMAT_HDF5
-};
+#define TR_TEXT_FORMATS(FORMAT)                                                                              \
+    FORMAT(LIBSVM, libsvm)                                                                                   \
+    FORMAT(CSV, csv)                                                                                         \
+    FORMAT(RATINGS, ratings)                                                                                 \
+    FORMAT(DOCWORD, docword)
+
+/* TR_FORMAT_AUTO, TR_FORMAT_LIBSVM and so on, TR_FORMAT_HDF5; and the words of data.format in the same order. */
+#define TR_FORMAT_CONSTANT(NAME, name) TR_FORMAT_##NAME,
+#define TR_FORMAT_WORD(NAME, name)     #name,
+enum tr_format { TR_FORMAT_AUTO, TR_TEXT_FORMATS(TR_FORMAT_CONSTANT) TR_FORMAT_HDF5 };
+#define TR_FORMAT_WORDS "auto", TR_TEXT_FORMATS(TR_FORMAT_WORD) "hdf5"
 
 /* csv: the label column; NAMED: another one than the first and the last */
 enum { TR_LABEL_NONE, TR_LABEL_FIRST, TR_LABEL_LAST, TR_LABEL_AUTO, TR_LABEL_NAMED };

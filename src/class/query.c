@@ -191,7 +191,7 @@ static bool class_reads_format(const tr_model_class *class, const char *format)
 /* Determines the format from the command line, or from the job of the model. */
 static int query_find_format(tr_query *q)
 {
-    static const char *const words[] = {"auto", "libsvm", "csv", "ratings", "docword", "hdf5"};
+    static const char *const words[] = {TR_FORMAT_WORDS};
     static const char *const labels[] = {"none", "first", "last"};
     const tr_model_class *class = q->model->class;
     const tr_job *job = q->model->job;

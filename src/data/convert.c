@@ -15,8 +15,7 @@ struct work {
     struct tr_files files;
     struct tr_head *heads;
     enum tr_format format;
-    struct tr_schema *schema; /* csv; with the values of its columns, and the
-                               column of labels */
+    struct tr_schema *schema; /* csv; with the values of its columns, and the column of labels */
     struct tr_bindings bindings;
     struct tr_column_seen *seen;
     uint64_t label;
@@ -140,33 +139,33 @@ static int begin_array(struct work *w, hid_t where, const char *name, hid_t type
     return tr_checked_begin(&w->out, where, name, type, columns > 0 ? 2 : 1, shape, PIECE, NULL);
 }
 
+static hid_t begin_group(struct work *w, const char *name)
+{
+    TR_HID how = tr_creation(H5P_GROUP_CREATE);
+    hid_t group = H5Gcreate2(w->out.file, name, H5P_DEFAULT, how, H5P_DEFAULT);
+    if (group < 0) (void)tr_layout_failed(name);
+    return group;
+}
+
 /* Begins the arrays for lists of non-zeros. Values that are all 1 take a byte each: in memory they take none. */
 static int begin_lists(struct work *w)
 {
-    hid_t how = tr_creation(H5P_GROUP_CREATE),
-          group = H5Gcreate2(w->out.file, "X", H5P_DEFAULT, how, H5P_DEFAULT);
-    H5Pclose(how);
-    if (group < 0) return tr_layout_failed("X");
-    int status = tr_attribute_text(group, "encoding-type", "csr_matrix");
-    if (status == TR_OK) status = tr_attribute_text(group, "encoding-version", "0.1.0");
     const hsize_t two = 2;
     const int64_t shape[2] = {(int64_t)w->rows, (int64_t)w->columns};
-    hid_t space = H5Screate_simple(1, &two, NULL);
-    hid_t a = H5Acreate2(group, "shape", H5T_NATIVE_INT64, space, H5P_DEFAULT, H5P_DEFAULT);
-    if (status == TR_OK && (a < 0 || H5Awrite(a, H5T_NATIVE_INT64, shape) < 0))
-        status = tr_layout_failed("shape");
-    if (a >= 0) H5Aclose(a);
-    H5Sclose(space);
+    const uint64_t zero = 0;
+    TR_HID group = begin_group(w, "X");
+    if (group < 0) return TR_ERR_IO;
+    TR_TRY(tr_attribute_text(group, "encoding-type", "csr_matrix"));
+    TR_TRY(tr_attribute_text(group, "encoding-version", "0.1.0"));
+    TR_HID space = H5Screate_simple(1, &two, NULL);
+    TR_HID a = H5Acreate2(group, "shape", H5T_NATIVE_INT64, space, H5P_DEFAULT, H5P_DEFAULT);
+    if (a < 0 || H5Awrite(a, H5T_NATIVE_INT64, shape) < 0) return tr_layout_failed("shape");
     hid_t value = w->valued ? H5T_NATIVE_FLOAT : H5T_NATIVE_UINT8;
     hid_t index = w->columns > INT32_MAX ? H5T_NATIVE_INT64 : H5T_NATIVE_INT32;
-    if (status == TR_OK) status = begin_array(w, group, "data", value, w->nonzeros, 0, &w->x);
-    if (status == TR_OK) status = begin_array(w, group, "indices", index, w->nonzeros, 0, &w->indices);
-    if (status == TR_OK)
-        status = begin_array(w, group, "indptr", H5T_NATIVE_INT64, w->rows + 1, 0, &w->indptr);
-    const uint64_t zero = 0;
-    if (status == TR_OK) status = tr_checked_append_to(&w->out, w->indptr, &zero, sizeof zero);
-    H5Gclose(group);
-    return status;
+    TR_TRY(begin_array(w, group, "data", value, w->nonzeros, 0, &w->x));
+    TR_TRY(begin_array(w, group, "indices", index, w->nonzeros, 0, &w->indices));
+    TR_TRY(begin_array(w, group, "indptr", H5T_NATIVE_INT64, w->rows + 1, 0, &w->indptr));
+    return tr_checked_append_to(&w->out, w->indptr, &zero, sizeof zero);
 }
 
 static int write_array(struct work *w, const char *name, hid_t type, const void *from, uint64_t n,
@@ -181,38 +180,28 @@ static int write_array(struct work *w, const char *name, hid_t type, const void 
 static int write_columns(struct work *w)
 {
     const struct tr_schema *s = w->schema;
-    struct tr_ids all = {.are_text = true};
-    uint64_t *texts;
-    hid_t how = tr_creation(H5P_GROUP_CREATE),
-          group = H5Gcreate2(w->out.file, "columns", H5P_DEFAULT, how, H5P_DEFAULT);
-    H5Pclose(how);
-    if (group < 0) return tr_layout_failed("columns");
-    H5Gclose(group);
+    TR_CLOSED_BY(tr_ids_free) struct tr_ids all = {.are_text = true};
+    TR_FREED uint64_t *texts = NULL;
+    TR_HID group = begin_group(w, "columns");
+    if (group < 0) return TR_ERR_IO;
     TR_TRY(tr_attribute_count(w->out.file, "header", s->named));
     TR_TRY(tr_attribute_count(w->out.file, "label", w->label));
     TR_TRY(TR_NEW(&texts, s->n));
-    int status = TR_OK;
     for (size_t k = 0, at = 0; k < 2 * s->n; k++) {
         size_t c = k % s->n, n, names = k < s->n;
         uint32_t place;
         if (s->column[c].type != TR_COLUMN_NUMBER && s->column[c].type != TR_COLUMN_CATEGORY) continue;
         const struct tr_ids *list = names ? &s->names : &w->seen[c].values;
         if (!names) texts[at++] = list->n;
-        for (size_t i = names ? c : 0; i < (names ? c + 1 : list->n) && status == TR_OK; i++) {
+        for (size_t i = names ? c : 0; i < (names ? c + 1 : list->n); i++) {
             const char *text = tr_ids_text(list, i, &n);
-            status = tr_ids_append_text(&all, text, n, &place);
+            TR_TRY(tr_ids_append_text(&all, text, n, &place));
         }
     }
-    if (status == TR_OK)
-        status = write_array(w, "columns/texts", H5T_NATIVE_UINT64, texts, w->columns, sizeof *texts);
-    if (status == TR_OK)
-        status = write_array(w, "columns/string_begin", H5T_NATIVE_UINT64, all.begin, all.n + 1,
-                             sizeof *all.begin);
-    if (status == TR_OK)
-        status = write_array(w, "columns/strings", H5T_NATIVE_UINT8, all.text, all.begin[all.n], 1);
-    tr_ids_free(&all);
-    free(texts);
-    return status;
+    TR_TRY(write_array(w, "columns/texts", H5T_NATIVE_UINT64, texts, w->columns, sizeof *texts));
+    TR_TRY(
+        write_array(w, "columns/string_begin", H5T_NATIVE_UINT64, all.begin, all.n + 1, sizeof *all.begin));
+    return write_array(w, "columns/strings", H5T_NATIVE_UINT8, all.text, all.begin[all.n], 1);
 }
 
 static int begin_file(struct work *w)
@@ -267,28 +256,25 @@ static int write_lists(struct work *w, const struct tr_matrix *m)
 static int write_rows(void *state, struct tr_reader *r)
 {
     struct work *w = state;
-    struct tr_matrix *m = &r->matrix, sparse = {0};
-    int status;
+    struct tr_matrix *m = &r->matrix;
     if (m->begin)
         (void)tr_matrix_limit(m, w->format == TR_FORMAT_LIBSVM ? (uint32_t)w->first_index : 0, w->columns);
     w->written += m->rows;
     if (w->c->sparse) {
-        status = m->begin ? TR_OK : tr_matrix_to_sparse(m, &sparse);
-        if (status == TR_OK) status = write_lists(w, m->begin ? m : &sparse);
-        tr_matrix_free(&sparse);
+        TR_CLOSED_BY(tr_matrix_free) struct tr_matrix sparse = {0};
+        if (!m->begin) TR_TRY(tr_matrix_to_sparse(m, &sparse));
+        TR_TRY(write_lists(w, m->begin ? m : &sparse));
     } else if (m->begin) {
         /* lists become rows of an array, some rows at a time */
         size_t columns = (size_t)w->columns, most = PIECE / (columns * sizeof(float)) + 1;
-        status = TR_OK;
-        for (size_t first = 0, n; first < m->rows && status == TR_OK; first += n) {
+        for (size_t first = 0, n; first < m->rows; first += n) {
             n = tr_min_size(most, m->rows - first);
             TR_TRY(TR_GROW(&w->full, &w->full_capacity, n * columns));
             memset(w->full, 0, n * columns * sizeof *w->full);
             tr_lists_fill(m->begin + first, n, m->column, m->value, columns, w->full);
-            status = tr_checked_append_to(&w->out, w->x, w->full, n * columns * sizeof *w->full);
+            TR_TRY(tr_checked_append_to(&w->out, w->x, w->full, n * columns * sizeof *w->full));
         }
     } else {
-        size_t n = m->rows * m->columns;
         for (size_t c = 0; w->schema && c < w->schema->n; c++) { /* positions of texts become numbers */
             const struct tr_column *column = &w->schema->column[c];
             for (size_t i = 0; i < m->rows && column->type == TR_COLUMN_CATEGORY; i++) {
@@ -296,9 +282,8 @@ static int write_rows(void *state, struct tr_reader *r)
                 *x = (float)tr_slot_place(*x);
             }
         }
-        status = tr_checked_append_to(&w->out, w->x, m->value, n * sizeof *m->value);
+        TR_TRY(tr_checked_append_to(&w->out, w->x, m->value, m->rows * m->columns * sizeof *m->value));
     }
-    TR_TRY(status);
     for (size_t i = 0; i < m->rows; i++) r->place[i] = tr_hdf5_origin_of(r, r->place[i]);
     TR_TRY(tr_checked_append_to(&w->out, w->origin, r->place, m->rows * sizeof *r->place));
     return m->label ? tr_checked_append_to(&w->out, w->y, m->label, m->rows * sizeof *m->label) : TR_OK;

@@ -526,9 +526,7 @@ static int csv_lines(struct tr_reader *r, const struct tr_chunk *lines)
     return csv_find_pending(r);
 }
 
-const struct tr_text_format tr_csv_format = {.format = TR_FORMAT_CSV,
-                                             .word = "csv",
-                                             .sniff = csv_sniff,
+const struct tr_text_format tr_csv_format = {.sniff = csv_sniff,
                                              .head = csv_head,
                                              .open = csv_open,
                                              .enter = csv_enter,

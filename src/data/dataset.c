@@ -711,10 +711,7 @@ static int number_ids(tr_data *data, const tr_data *like, struct tr_reading *in)
         TR_TRY(TR_NEW(&number, ids[k]->n));
         TR_TRY(tr_names_unite(s->tr, ids[k], known[k], workers, number, names[k]));
         tr_ids_free(ids[k]);
-        for (size_t i = 0; i < t->n; i++) {
-            uint32_t *id = k == 0 ? &t->triple[i].row : &t->triple[i].column;
-            *id = number[*id];
-        }
+        tr_triples_map(t, k, number);
     }
     data->row_names = s->row_names;
     data->column_names = s->column_names;
@@ -887,7 +884,7 @@ int tr_store_rows_key(const tr_job *job, const struct tr_files *files, char **ke
 
 /* ---- open data sets: stores ---- */
 
-/* One user less needs the non-zeros: the last one frees their memory. */
+/* The last user that needs the non-zeros frees their memory. */
 static void store_forget(struct tr_store *store)
 {
     if (--store->readers > 0) return;
@@ -937,17 +934,36 @@ static void store_drop_all_held(tr_context *tr)
     store_drop_held(tr, true);
 }
 
+/* Adds a store for these files and settings. */
+static int store_add(tr_context *tr, enum tr_data_part part, char **key, struct tr_store **store)
+{
+    TR_FREED struct tr_store *added = NULL;
+    if (!tr->stores) TR_TRY(TR_NEW(&tr->stores, 1));
+    TR_TRY(TR_NEW(&added, 1));
+    TR_TRY(TR_NEW(&added->data.state, 1));
+    struct tr_data_state *s = added->data.state;
+    s->tr = tr;
+    s->store = added;
+    s->form = (int)part & ~TR_DATA_TEST;
+    s->test = part & TR_DATA_TEST;
+    added->key = *key;
+    *key = NULL;
+    added->number = ++tr->stores->loaded;
+    added->next = tr->stores->first;
+    tr->stores->first = *store = added;
+    added = NULL;
+    return tr_job_held_out(tr->job, &s->held_out);
+}
+
 /* The store of these files and settings; of test data with the training data `like`. If there is none, a new one: *found = false, the
  * caller loads it. Counts one user more. All ranks; errors are agreed on. */
 static int store_find(tr_context *tr, const struct tr_files *files, enum tr_data_part part,
                       const tr_data *like, struct tr_store **store, bool *found)
 {
-    char *key = NULL;
+    TR_FREED char *key = NULL;
     TR_TRY(tr_agree(tr, make_key(tr, files, part, like, &key)));
-    *store = NULL;
-    for (struct tr_store *other = tr->stores ? tr->stores->first : NULL; other && !*store;
-         other = other->next)
-        if (!other->forgotten && strcmp(other->key, key) == 0) *store = other;
+    *store = tr->stores ? tr->stores->first : NULL;
+    while (*store && ((*store)->forgotten || strcmp((*store)->key, key) != 0)) *store = (*store)->next;
 
     /* All ranks have to find the same one: some may have forgotten it, or see another version of a file. */
     uint64_t number = *store ? (*store)->number : 0, bounds[2] = {number, ~number};
@@ -958,27 +974,8 @@ static int store_find(tr_context *tr, const struct tr_files *files, enum tr_data
     *found = *store != NULL;
     if (status == TR_OK && !*found) {
         store_drop_held(tr, false);
-        struct tr_store *added = NULL;
-        status = tr->stores ? TR_OK : TR_NEW(&tr->stores, 1);
-        if (status == TR_OK) status = TR_NEW(&added, 1);
-        if (status == TR_OK && (status = TR_NEW(&added->data.state, 1)) == TR_OK) {
-            struct tr_data_state *s = added->data.state;
-            s->tr = tr;
-            s->store = added;
-            s->form = (int)part & ~TR_DATA_TEST;
-            s->test = part & TR_DATA_TEST;
-            status = tr_job_held_out(tr->job, &s->held_out);
-            added->key = key;
-            key = NULL;
-            added->number = ++tr->stores->loaded;
-            added->next = tr->stores->first;
-            tr->stores->first = *store = added;
-        } else {
-            free(added);
-        }
-        status = tr_agree(tr, status);
+        status = tr_agree(tr, store_add(tr, part, &key, store));
     }
-    free(key);
     if (*store) {
         (*store)->users++;
         (*store)->readers++;

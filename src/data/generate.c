@@ -61,8 +61,7 @@ static uint32_t popular_rank(const struct popular *p, double u)
 }
 
 /* Permutes ranks over 0 .. n - 1, so that popular things are not neighbours: a fixed permutation of 0 .. 2^bits - 1, repeated until the
- * result is below n.
- *  */
+ * result is below n. */
 static uint32_t popular_spread(const struct popular *p, uint32_t rank)
 {
     uint64_t x = rank, mask = ((uint64_t)1 << p->bits) - 1;
@@ -307,7 +306,8 @@ static double ctr_margin(const struct ctr *g)
 /* *bias: at which the mean probability of some rows is POSITIVES. */
 static int ctr_find_bias(struct ctr *g, double *bias)
 {
-    double *margins, low = -1000, high = 1000;
+    TR_FREED double *margins = NULL;
+    double low = -1000, high = 1000;
     TR_TRY(TR_NEW(&margins, PILOT_ROWS));
     for (size_t i = 0; i < PILOT_ROWS; i++) {
         struct tr_rng rng;
@@ -322,7 +322,6 @@ static int ctr_find_bias(struct ctr *g, double *bias)
         else high = middle;
     }
     *bias = low;
-    free(margins);
     return TR_OK;
 }
 
@@ -472,8 +471,7 @@ struct documents {
     struct popular popular;
     struct lines lines;
     uint64_t topic_seed;
-    double slot_scale;      /* 1 / log(c / (1 + c)) where a topic has c slots in the
-                        mean */
+    double slot_scale;      /* 1 / log(c / (1 + c)) where a topic has c slots in the mean */
     uint32_t *topic, *word; /* of the tokens of the current document */
     size_t topic_capacity, word_capacity;
 };

@@ -273,9 +273,5 @@ static int libsvm_estimate(const struct tr_sample *sample, double text, double f
     return TR_OK;
 }
 
-const struct tr_text_format tr_libsvm_format = {.format = TR_FORMAT_LIBSVM,
-                                                .word = "libsvm",
-                                                .sniff = libsvm_sniff,
-                                                .room = libsvm_room,
-                                                .lines = libsvm_lines,
-                                                .estimate = libsvm_estimate};
+const struct tr_text_format tr_libsvm_format = {
+    .sniff = libsvm_sniff, .room = libsvm_room, .lines = libsvm_lines, .estimate = libsvm_estimate};

@@ -64,17 +64,14 @@ static bool has_test_files(const struct tr_data_state *s)
 const struct tr_node_rows *tr_node_rows_find(const tr_data *data)
 {
     const struct tr_data_state *s = data->state;
-    const struct tr_node_rows *found = NULL;
-    char *key = NULL;
+    TR_FREED char *key = NULL;
     bool never = s->on_disk || s->cached || s->form & TR_DATA_NODE;
     if (never || !s->tr->node_rows || tr_store_rows_key(s->tr->job, &s->files, &key) != TR_OK) return NULL;
-    for (struct tr_node_rows *r = s->tr->node_rows; r && !found; r = r->next) {
-        if (r->forgotten) continue;
+    for (const struct tr_node_rows *r = s->tr->node_rows; r; r = r->next) {
         const char *has = has_test_files(s) ? r->test_key : r->train_key;
-        if (has && strcmp(has, key) == 0 && r->train->format == data->format) found = r;
+        if (!r->forgotten && has && strcmp(has, key) == 0 && r->train->format == data->format) return r;
     }
-    free(key);
-    return found;
+    return NULL;
 }
 
 /* ---- the words of a node ---- */
@@ -104,22 +101,19 @@ static int words_open(struct tr_data_state *s, const struct tr_ids *const mine[]
 /* The union of the words of all ranks; and, for each word of this rank, its number in it (to be freed). */
 static int words_unite(tr_context *tr, const struct tr_ids *mine, struct tr_ids *all, uint32_t **number)
 {
-    struct tr_ids met;
+    TR_CLOSED_BY(tr_ids_free) struct tr_ids met = {.n = 0};
     *all = (struct tr_ids){.are_text = mine->are_text};
     TR_TRY(TR_NEW(number, mine->n));
-    int status = tr_ids_gather(tr, TR_SET_GROUP, mine, &met);
-    for (size_t i = 0; i < met.n + mine->n && status == TR_OK;
-         i++) { /* those of all ranks first, in their order */
+    TR_TRY(tr_ids_gather(tr, TR_SET_GROUP, mine, &met));
+    for (size_t i = 0; i < met.n + mine->n; i++) { /* those of all ranks first, in their order */
         bool own = i >= met.n;
         const struct tr_ids *from = own ? mine : &met;
         size_t k = own ? i - met.n : i, n = 0;
         uint32_t ignored, *to = own ? &(*number)[k] : &ignored;
         const char *text = from->are_text ? tr_ids_text(from, k, &n) : NULL;
-        if (from->are_text) status = tr_ids_add_text(all, text, n, to);
-        else status = tr_ids_add_number(all, from->number[k], to);
+        TR_TRY(text ? tr_ids_add_text(all, text, n, to) : tr_ids_add_number(all, from->number[k], to));
     }
-    tr_ids_free(&met);
-    return status;
+    return TR_OK;
 }
 
 int tr_node_rows_unite_words(tr_data *data, const struct tr_column_seen *seen)
@@ -127,41 +121,34 @@ int tr_node_rows_unite_words(tr_data *data, const struct tr_column_seen *seen)
     struct tr_data_state *s = data->state;
     const struct tr_schema *schema = s->schema;
     struct tr_matrix *m = &s->rows;
-    const struct tr_ids **mine;
+    TR_FREED const struct tr_ids **mine = NULL;
     TR_TRY(TR_NEW(&mine, schema->n));
     for (size_t c = 0; c < schema->n; c++) mine[c] = &seen[c].values;
-    int status = words_open(s, mine, schema->n);
-    for (size_t c = 0; c < schema->n && status == TR_OK; c++) {
-        uint32_t *number = NULL;
+    TR_TRY(words_open(s, mine, schema->n));
+    for (size_t c = 0; c < schema->n; c++) {
+        TR_FREED uint32_t *number = NULL;
         bool label = schema->column[c].type == TR_COLUMN_NAMED_LABEL;
         if (!column_has_words(schema, c)) continue;
-        status = words_unite(s->tr, mine[c], &s->words[c], &number);
-        for (size_t i = 0; i < m->rows && status == TR_OK; i++) {
+        TR_TRY(words_unite(s->tr, mine[c], &s->words[c], &number));
+        for (size_t i = 0; i < m->rows; i++) {
             float *slot = label ? &m->label[i] : &m->value[i * m->columns + schema->column[c].slot];
             *slot = label ? (float)number[(size_t)*slot] : tr_slot_of_place(number[tr_slot_place(*slot)]);
         }
-        free(number);
     }
-    free(mine);
-    return status;
+    return TR_OK;
 }
 
 int tr_node_rows_unite_ids(tr_data *data, struct tr_triples *t)
 {
     struct tr_data_state *s = data->state;
     const struct tr_ids *mine[] = {&t->rows, &t->columns};
-    uint32_t *number[] = {NULL, NULL};
     TR_TRY(words_open(s, mine, 2));
-    int status = TR_OK;
-    for (int k = 0; k < 2 && status == TR_OK; k++)
-        status = words_unite(s->tr, mine[k], &s->words[k], &number[k]);
-    for (size_t i = 0; i < t->n && status == TR_OK; i++) {
-        t->triple[i].row = number[0][t->triple[i].row];
-        t->triple[i].column = number[1][t->triple[i].column];
+    for (int k = 0; k < 2; k++) {
+        TR_FREED uint32_t *number = NULL;
+        TR_TRY(words_unite(s->tr, mine[k], &s->words[k], &number));
+        tr_triples_map(t, k, number);
     }
-    free(number[0]);
-    free(number[1]);
-    return status;
+    return TR_OK;
 }
 
 /* ---- a reader of a node's rows ---- */
@@ -261,13 +248,12 @@ static int choose_ranges(struct node_reader *t, const struct tr_file_part *part)
 static int choose_rows_of_file(void *state, const struct tr_file_part *part)
 {
     struct node_reader *t = state;
-    struct tr_hdf5 table;
     if (!t->hdf5 || t->r.options->held_out.to == 0) return choose_ranges(t, part);
-    int status = tr_hdf5_table_open(&t->r.files->file[part->file], &table);
+    TR_CLOSED_BY(tr_hdf5_table_close) struct tr_hdf5 table;
+    TR_TRY(tr_hdf5_table_open(&t->r.files->file[part->file], &table));
     t->table = &table;
-    if (status == TR_OK) status = choose_ranges(t, part);
+    int status = choose_ranges(t, part);
     t->table = NULL;
-    tr_hdf5_table_close(&table);
     return status;
 }
 

@@ -148,28 +148,26 @@ int tr_reader_add_label(struct tr_reader *r, float label)
 
 /* ---- formats ---- */
 
-/* In the order of detection. */
-static const struct tr_text_format *const text_formats[] = {&tr_docword_format, &tr_libsvm_format,
-                                                            &tr_csv_format, &tr_ratings_format};
+static const char *const format_words[] = {TR_FORMAT_WORDS};
+
+#define FORMAT_ADDRESS(NAME, name) &tr_##name##_format,
+static const struct tr_text_format *const text_formats[] = {TR_TEXT_FORMATS(FORMAT_ADDRESS)};
 enum { TEXT_FORMATS = sizeof text_formats / sizeof *text_formats };
-_Static_assert(TEXT_FORMATS + 1 == TR_FORMAT_HDF5, "each format except HDF5 is a format of text");
 
 const struct tr_text_format *tr_text_format(enum tr_format format)
 {
-    for (int i = 0; i < TEXT_FORMATS; i++)
-        if (text_formats[i]->format == format) return text_formats[i];
-    return &tr_libsvm_format;
+    return format > TR_FORMAT_AUTO && format < TR_FORMAT_HDF5 ? text_formats[format - 1] : &tr_libsvm_format;
 }
 
 const char *tr_format_word(enum tr_format format)
 {
-    return format == TR_FORMAT_HDF5 ? "hdf5" : tr_text_format(format)->word;
+    return format_words[format];
 }
 
 enum tr_format tr_format_named(const char *word)
 {
     for (enum tr_format f = TR_FORMAT_LIBSVM; f <= TR_FORMAT_HDF5; f++)
-        if (strcmp(tr_format_word(f), word) == 0) return f;
+        if (strcmp(format_words[f], word) == 0) return f;
     return TR_FORMAT_AUTO;
 }
 
@@ -232,9 +230,11 @@ int tr_format_detect(const struct tr_files *files, enum tr_format *format)
             return status;
         }
         TR_TRY(first_lines_read(files, file, &first));
-        for (int i = 0; i < TEXT_FORMATS && first.begin && *format == TR_FORMAT_AUTO; i++)
-            if (text_formats[i]->sniff && text_formats[i]->sniff(first.text, first.end))
-                *format = text_formats[i]->format;
+        for (int k = 0; k < 2 * TEXT_FORMATS && first.begin && *format == TR_FORMAT_AUTO; k++) {
+            const struct tr_text_format *f = text_formats[k % TEXT_FORMATS];
+            if (f->certain == (k < TEXT_FORMATS) && f->sniff && f->sniff(first.text, first.end))
+                *format = (enum tr_format)(k % TEXT_FORMATS + 1);
+        }
         free(first.begin);
     }
     return TR_OK;

@@ -1,6 +1,7 @@
 /* Formats of data files: detection, heads, and reading of rows.
  *
- * Each format of text is a struct tr_text_format in a file of its own: libsvm.c, csv.c, triples.c (ratings, docword). One driver,
+ * Each format of text is a struct tr_text_format in a file of its own, libsvm.c, csv.c, triples.c (ratings, docword), and a line in
+ * TR_TEXT_FORMATS. One driver,
  * reader.c, reads the chunks of lines that are one reader's share of the files (input.h), skips headers and empty lines, calls the
  * format's function for each line, and converts a malformed line to the error `path:line: ...` or to one more skipped record. Rows
  * are stored, or passed on chunk by chunk. HDF5 has no lines: hdf5.h.
@@ -132,6 +133,15 @@ struct tr_triples {
 };
 
 void tr_triples_free(struct tr_triples *triples);
+
+/* Replaces the rows (k = 0) or columns (k = 1) of all records by their numbers. */
+static inline void tr_triples_map(struct tr_triples *t, int k, const uint32_t *number)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        uint32_t *id = k == 0 ? &t->triple[i].row : &t->triple[i].column;
+        *id = number[*id];
+    }
+}
 
 /* Consecutive rows of a reader from consecutive lines begin .. end - 1 of a file, as offsets (hdf5: rows). */
 struct tr_read_run {
@@ -310,10 +320,9 @@ typedef const char *tr_line_fn(struct tr_reader *r, const char *p);
 
 /* A format of text. Functions may be NULL, except room and lines. */
 struct tr_text_format {
-    enum tr_format format;
-    const char *word; /* of data.format */
+    bool certain; /* it is detected before formats that are only probable */
     bool (*sniff)(const char *p,
-                  const char *end); /* whether the first lines p .. end are probably of this format */
+                  const char *end); /* whether the first lines p .. end seem to be of this format */
     int (*head)(const struct tr_first_lines *first, int header, struct tr_head *head);
     int (*open)(struct tr_reader *r);               /* once */
     int (*enter)(struct tr_reader *r);              /* before each file */
@@ -323,7 +332,8 @@ struct tr_text_format {
     int (*estimate)(const struct tr_sample *sample, double text, double files, tr_data_size *size);
 };
 
-extern const struct tr_text_format tr_libsvm_format, tr_csv_format, tr_ratings_format, tr_docword_format;
+#define TR_FORMAT_STRUCT(NAME, name) extern const struct tr_text_format tr_##name##_format;
+TR_TEXT_FORMATS(TR_FORMAT_STRUCT)
 const struct tr_text_format *tr_text_format(enum tr_format format); /* of HDF5: libsvm */
 
 /* csv, ratings: the head of a table. */

@@ -255,12 +255,8 @@ static int ratings_estimate(const struct tr_sample *sample, double text, double 
     return TR_OK;
 }
 
-const struct tr_text_format tr_ratings_format = {.format = TR_FORMAT_RATINGS,
-                                                 .word = "ratings",
-                                                 .head = ratings_head,
-                                                 .room = triples_room,
-                                                 .lines = ratings_lines,
-                                                 .estimate = ratings_estimate};
+const struct tr_text_format tr_ratings_format = {
+    .head = ratings_head, .room = triples_room, .lines = ratings_lines, .estimate = ratings_estimate};
 
 /* ---- docword ---- */
 
@@ -384,8 +380,7 @@ static int docword_estimate(const struct tr_sample *sample, double text, double 
     return TR_OK;
 }
 
-const struct tr_text_format tr_docword_format = {.format = TR_FORMAT_DOCWORD,
-                                                 .word = "docword",
+const struct tr_text_format tr_docword_format = {.certain = true,
                                                  .sniff = docword_sniff,
                                                  .head = docword_head,
                                                  .enter = docword_enter,

@@ -69,8 +69,7 @@ static const tr_option job_keys[] = {
     {"data.folders", TR_KIND_LIST, AT(data.folders), ".,datasets", .may_change = true,
      .help = "folders in which relative paths of data are searched, in this order; by default also the folders in the environment "
              "variable TRIREME_DATA (separated by :), and ../datasets beside the job file"},
-    {"data.format", TR_KIND_CHOICE, AT(data.format), "auto",
-     .words = TR_WORDS("auto", "libsvm", "csv", "ratings", "docword", "hdf5"),
+    {"data.format", TR_KIND_CHOICE, AT(data.format), "auto", .words = TR_WORDS(TR_FORMAT_WORDS),
      .help = "format of the files: sparse rows, dense rows, lines «user item rating», bags of words in the format of UCI, or arrays X and "
              "y in HDF5 (data.train: d.h5:/train/X selects an object); auto = detected from the model and the files"},
     {"data.index_base", TR_KIND_CHOICE, AT(data.index_base), "auto", .words = TR_WORDS("auto", "0", "1"),
