@@ -1072,8 +1072,7 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     struct tr_data_user *user = NULL;
     TR_TRY(tr_agree(
         tr, TR_OK)); /* a rank that has failed before reports it here, and calls no other collective */
-    char folders[4096] =
-        ""; /* ranks on other hosts do not have the variables of the host where the job was started */
+    char folders[4096] = ""; /* ranks on other hosts do not have the variables of the host of the start */
     const char *mine = getenv("TRIREME_DATA");
     if (tr->rank == 0 && mine) snprintf(folders, sizeof folders, "%s", mine);
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, folders, sizeof folders));

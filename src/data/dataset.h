@@ -6,8 +6,8 @@
  *   hdf5, convert  tables in HDF5; conversion of any table
  *   records        reading by one process without storing rows; estimates of the size of data
  *   schema         csv: values, columns and their keys; schema_make: from files and job; schema_all: on all ranks
- *   ids            numbering of texts and numbers by one reader
- *   names          by all workers: users, items, and values of categories with their counts
+ *   names          numbering of texts and numbers, by one reader (ids) and by all workers: users, items, and values of categories with
+ *                  their counts; structs as bytes, for other ranks and for the next start
  *   exchange       lists of any length between ranks; rows and keys of a group; records to the workers of their rows
  *   matrix         sparse or dense rows; numbers for the columns that occur; rows of records; quantiles of numbers
  *   dataset        tr_data_open(): each worker reads a range of the files, all agree on the whole, rows are made; data sets that are

@@ -563,12 +563,12 @@ static int text_find_line(struct tr_text *text)
     }
 }
 
+/* Returns the next n bytes: lines, or the beginning of one that is too long. */
 static int text_return(struct tr_text *text, size_t n, bool too_long, struct tr_chunk *chunk)
 {
-    const char *start = text->buffer + text->used;
-    *chunk = (struct tr_chunk){.begin = start, .end = start + n, .offset = text->offset};
-    if (too_long) *chunk = (struct tr_chunk){.offset = text->offset, .too_long = true};
-    if (too_long) text->inside = true;
+    const char *start = too_long ? NULL : text->buffer + text->used;
+    *chunk = (struct tr_chunk){start, start ? start + n : NULL, text->offset, too_long};
+    text->inside = text->inside || too_long;
     text->used += n;
     text->offset += n;
     return TR_OK;
@@ -588,8 +588,8 @@ int tr_text_next(struct tr_text *text, struct tr_chunk *chunk)
             TR_TRY(text_find_line(text));
             continue;
         }
-        last = (size_t)(text->end - text->offset) -
-               1; /* the newline that ends the last line of the range may be there */
+        last =
+            (size_t)(text->end - text->offset) - 1; /* a newline may end the last line of the range there */
         if (last < n) newline = memchr(start + last, '\n', n - last);
         if (!newline) newline = memrchr(start, '\n', n);
         if (newline) return text_return(text, (size_t)(newline - start) + 1, false, chunk);

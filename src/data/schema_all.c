@@ -370,19 +370,16 @@ static int label_compare(const void *a, const void *b)
 /* If workers have found the maximum number of labels, only the last of them sends its labels. */
 int tr_labels_unite(tr_context *tr, const struct tr_labels *labels, tr_data *data)
 {
-    uint64_t most = (uint64_t)labels->bits.n << 32 | (uint64_t)tr->rank;
-    float *mine, *all;
-    uint64_t n = 0;
+    uint64_t most = (uint64_t)labels->bits.n << 32 | (uint64_t)tr->rank, n = 0;
+    TR_FREED float *mine = NULL;
+    float *all;
     size_t kept = 0;
     TR_TRY(TR_NEW(&mine, labels->bits.n));
     for (size_t i = 0; i < labels->bits.n; i++) mine[i] = tr_labels_value(labels, i);
-    int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &most, 1);
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &most, 1));
     bool counts = most >> 32 < TR_LABELS_MOST || (int)(most & UINT32_MAX) == tr->rank;
-    if (status == TR_OK)
-        status = tr_gather_to_all(tr, TR_SET_ALL, mine, counts ? labels->bits.n : 0, sizeof *mine,
-                                  (void **)&all, &n);
-    free(mine);
-    TR_TRY(status);
+    TR_TRY(
+        tr_gather_to_all(tr, TR_SET_ALL, mine, counts ? labels->bits.n : 0, sizeof *mine, (void **)&all, &n));
     if (n > 0) qsort(all, (size_t)n, sizeof *all, label_compare);
     for (size_t i = 0; i < n && kept < TR_LABELS_MOST; i++)
         if (i == 0 || all[i] != all[i - 1]) all[kept++] = all[i];
@@ -414,7 +411,9 @@ int tr_labels_find_third(tr_context *tr, const struct tr_labels *labels, tr_data
         float value;
         bool there;
         struct tr_file_place place;
-    } mine[3] = {{0}}, *all, *first[3];
+    } mine[3] = {{0}}, *first[3];
+    TR_FREED struct seen *all = NULL;
+    char text[3][TR_SHOWN_NAME];
     for (size_t i = 0; i < 3 && i < labels->bits.n; i++)
         mine[i] = (struct seen){tr_labels_value(labels, i), true, labels->place[i]};
     TR_TRY(TR_NEW(&all, (size_t)tr->size * 3));
@@ -429,16 +428,11 @@ int tr_labels_find_third(tr_context *tr, const struct tr_labels *labels, tr_data
     const struct tr_file_place *third = &first[2]->place;
     const struct tr_file *file = &files->file[third->file];
     uint64_t line = third->offset;
-    char text[3][TR_SHOWN_NAME];
     for (int i = 0; i < 3; i++) tr_schema_label_text(data->state->schema, first[i]->value, text[i]);
-    int status =
-        tr->rank == 0 && !file->hdf5 ? tr_files_line(files, third->file, third->offset, &line) : TR_OK;
-    if (status == TR_OK)
-        status = tr_format(&data->state->third_label, "%s:%s%llu: label %s is the third kind after %s and %s",
-                           file->path, file->hdf5 ? " row " : "", (unsigned long long)line, text[2], text[0],
-                           text[1]);
-    free(all);
-    return status;
+    if (tr->rank == 0 && !file->hdf5) TR_TRY(tr_files_line(files, third->file, third->offset, &line));
+    return tr_format(&data->state->third_label, "%s:%s%llu: label %s is the third kind after %s and %s",
+                     file->path, file->hdf5 ? " row " : "", (unsigned long long)line, text[2], text[0],
+                     text[1]);
 }
 
 /* ---- description of the columns ---- */
