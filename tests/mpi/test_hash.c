@@ -280,10 +280,9 @@ MPI_CALLS(asp_adds_all, all_layouts(2, "sync.mode=asp table.push=message"));
 MPI_CASE(encodings_do_not_matter)
 {
     static const char *const encodings[] = {"dense", "sparse", "bitmap"};
-    for (uint64_t i = 0; i < 3; i++) {
+    for (uint64_t i = 0; i < 3; i++)
         run_trial(mpi_text("table.storage=hash table.encoding=%s", encodings[i]), i == 1 ? TR_F64 : TR_F32,
                   1 + i, 7 + i);
-    }
 }
 
 /* ---- growth, while others read: more keys than one message holds ---- */
@@ -474,19 +473,17 @@ MPI_CASE(functions_do_the_same_as_on_dense_tables)
 {
     static const char *const layouts[] = {"ranks.layout=auto", "ranks.layout=auto ranks.node_size=1",
                                           "ranks.layout=dedicated"};
-    for (int f = 0; f < FUNCTIONS; f++) {
+    for (int f = 0; f < FUNCTIONS; f++)
         same_as_dense(mpi_text("table.partition=range %s", layouts[mpi_test.size > 2 ? f % 3 : 0]),
                       functions[f].name, functions[f].tolerance, f % 2 ? 1 : 4);
-    }
 }
 
 MPI_CASE(functions_run_without_lockstep)
 {
-    for (int f = 0; f < FUNCTIONS; f++) {
+    for (int f = 0; f < FUNCTIONS; f++)
         same_as_dense(mpi_text("table.partition=range sync.mode=ssp sync.staleness=%d %s", f % 4,
                                f % 3 && mpi_test.size > 1 ? "ranks.node_size=1" : ""),
                       functions[f].name, functions[f].tolerance, f % 2 ? 4 : 1);
-    }
 }
 
 /* ---- staleness ---- */

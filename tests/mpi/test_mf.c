@@ -16,9 +16,7 @@ static void write_ratings(void)
     double user[USERS][RANK], item[ITEMS][RANK];
     FILE *file[2];
     tr_rng_seed(&rng, 5, 0, 0);
-    for (int i = 0; i < 2; i++) {
-        file[i] = fopen(mpi_text("%s/%s", folder, i ? "test" : "train"), "w");
-    }
+    for (int i = 0; i < 2; i++) file[i] = fopen(mpi_text("%s/%s", folder, i ? "test" : "train"), "w");
     for (int u = 0; u < USERS; u++)
         for (int k = 0; k < RANK; k++) user[u][k] = tr_rng_normal(&rng);
     for (int i = 0; i < ITEMS; i++)

@@ -586,10 +586,9 @@ static void all_sparse(const char *mode, uint64_t turn)
     static const char *const ways[] = {
         "", "table.ahead=0 table.row_bytes=2000", "table.ahead=1 table.row_bytes=200",
         "table.ahead=2 table.row_bytes=600 table.storage=hash table.partition=ring"};
-    for (int i = 0; mpi_layout(i); i++, turn++) {
+    for (int i = 0; mpi_layout(i); i++, turn++)
         run_sparse(mpi_text("%s sync.mode=%s %s", mpi_layout(i), mode, ways[turn % 4]),
                    turn / 4 % 2 ? TR_I32 : TR_F32, turn % 3 ? 50 : 3, turn % 3 ? 100 : 1000);
-    }
 }
 
 MPI_CALLS(sparse_rows_are_exact_under_bsp, all_sparse("bsp", 0));

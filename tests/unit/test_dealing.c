@@ -213,9 +213,8 @@ UNIT_CASE(of_sorted_files_every_reader_has_a_sample)
         for (size_t k = 0; k < readers; k++) {
             size_t count[SORTED_LABELS] = {0};
             add_labels(k, readers, deal, 1, count);
-            for (size_t label = 0; label < SORTED_LABELS; label++) {
+            for (size_t label = 0; label < SORTED_LABELS; label++)
                 ck_assert(count[label] > most / readers * 7 / 10 && count[label] < most / readers * 13 / 10);
-            }
         }
     }
     open_files("sorted");

@@ -251,9 +251,8 @@ UNIT_CASE(integers_are_exact)
         struct tr_job *job = parsed(text_of("seed: %s", good[i].text));
         ck_assert_uint_eq(job->seed, good[i].value);
     }
-    for (size_t i = 0; i < COUNT(bad); i++) {
+    for (size_t i = 0; i < COUNT(bad); i++)
         ck_refused(text_of("seed: %s", bad[i]), "expected an integer >= 0");
-    }
     ck_refused("data: {features: 4294967296}", "expected an integer from 0 to 4294967295");
     ck_refused("solve: {epochs: 0}",
                "jobs/x.yaml:1: solve.epochs is «0»: expected an integer from 1 to 1000000000");
@@ -1043,10 +1042,9 @@ UNIT_CASE(a_time_limit_may_be_written_as_for_slurm)
     static const char *const bad[] = {"0",  "0:00", "1:2:3:4", "1-2:3:4:5", "-5",    "5-",
                                       "1:", ":5",   "1.5",     "1:x",       "1-2-3", "9999999999999999:0",
                                       "x",  "1 : 2"};
-    for (size_t i = 0; i < COUNT(bad); i++) {
+    for (size_t i = 0; i < COUNT(bad); i++)
         ck_refused(text_of("checkpoint:\n  max_time: \"%s\"\n", bad[i]),
                    "expected no, or a time as 90 or 1:30:00");
-    }
 }
 
 UNIT_CASE(checkpoints_have_defaults_and_limits)

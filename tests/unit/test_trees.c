@@ -7,6 +7,8 @@
 
 /* ---- files ---- */
 
+UNIT_FIXTURE(unit_make_folder, NULL)
+
 enum { NODES = 5, COLUMNS = 3 };
 #define LEAF UINT32_MAX
 
@@ -22,11 +24,9 @@ static const struct file sound = {{0, NODES},         COLUMNS, 1, {2, LEAF, 0, L
 /* Writes it, and reads it as predict does. */
 static int read_back(const struct file *f)
 {
-    char folder[] = "/tmp/test_trees_XXXXXX", path[64];
     struct tr_h5_writer *w;
     struct tr_model model;
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_ok(tr_h5_create(folder, "trireme-trees", 1, "model:\n  type: trees\n", NULL, &w));
+    ck_ok(tr_h5_create(unit_folder, "trireme-trees", 1, "model:\n  type: trees\n", NULL, &w));
     ck_ok(tr_h5_put_text(w, "objective", "squared"));
     const struct {
         const char *name;
@@ -44,12 +44,9 @@ static int read_back(const struct file *f)
     ck_ok(tr_h5_put(w, "gain", TR_H5_F32, NODES, 0, (float[NODES]){0}));
     ck_ok(tr_h5_put(w, "weight", TR_H5_F32, NODES, 0, (float[NODES]){9, 4, 5, 2, 3}));
     ck_ok(tr_h5_finish(&w));
-    snprintf(path, sizeof path, "%s/model.h5", folder);
-    int status = tr_model_open(path, NULL, &model);
+    int status = tr_model_open(unit_path("model.h5"), NULL, &model);
     if (status == TR_OK) status = tr_model_read(&model);
     tr_model_close(&model);
-    unlink(path);
-    ck_assert_int_eq(rmdir(folder), 0);
     return status;
 }
 
