@@ -90,6 +90,18 @@ const char *tr_error_text(void);
 #define TR_NEW(pointer, n) tr_new((void **)(pointer), (n), sizeof **(pointer), #pointer)
 int tr_new(void **pointer, size_t n, size_t size, const char *what);
 
+/* Allocates an array aligned to a cache line, in huge pages if it is large and they are available.
+ *
+ * @param [in] zeros  fill it with zeros; otherwise it is uninitialised
+ */
+#define TR_NEW_ALIGNED(pointer, n, zeros) tr_new_aligned((void **)(pointer), (n), sizeof **(pointer), (zeros))
+int tr_new_aligned(void **pointer, size_t n, size_t size, bool zeros);
+
+/* Frees several arrays; each may be NULL. */
+#define TR_FREE_ALL(...)                                                                                     \
+    tr_free_all((void *[]){__VA_ARGS__}, sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))
+void tr_free_all(void *const *array, size_t n);
+
 /* Enlarges an array to at least n elements. Existing elements are preserved; new ones are uninitialised. The
  * capacity grows by half, so that n appends take O(n) time.
  *
@@ -273,6 +285,9 @@ static inline size_t tr_place_u32(const uint32_t *ascending, size_t n, uint32_t 
     }
     return low;
 }
+
+/* Compares two uint64_t for qsort(), ascending. */
+int tr_compare_u64(const void *a, const void *b);
 
 /* Sorts n numbers in ascending order by radix sort, in O(n).
  *

@@ -267,6 +267,12 @@ int tr_names_each(const tr_names *names, tr_names_fn *piece, void *state);
 
 /* ---- sparse rows ---- */
 
+/* Returns the k-th number of sparse rows. */
+static inline float tr_value_at(const tr_batch *b, uint64_t k)
+{
+    return b->value ? b->value[k] : 1;
+}
+
 /* Returns the inner product of row i and w, a vector over the keys. */
 static inline double tr_row_dot(const tr_batch *b, size_t i, const float *w)
 {

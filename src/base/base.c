@@ -55,6 +55,25 @@ int tr_new(void **pointer, size_t n, size_t size, const char *what)
     return TR_OK;
 }
 
+int tr_new_aligned(void **pointer, size_t n, size_t size, bool zeros)
+{
+    const size_t line = 64, huge = (size_t)2 << 20;
+    size_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX - huge)
+        return out_of_memory(n, size, "aligned memory");
+    size_t align = bytes >= huge ? huge : line, room = (bytes + align) / align * align;
+    void *memory = aligned_alloc(align, room);
+    if (!memory) return out_of_memory(n, size, "aligned memory");
+    if (align == huge) (void)madvise(memory, room, MADV_HUGEPAGE);
+    *pointer = zeros ? memset(memory, 0, room) : memory;
+    return TR_OK;
+}
+
+void tr_free_all(void *const *array, size_t n)
+{
+    for (size_t i = 0; i < n; i++) free(array[i]);
+}
+
 /* Large arrays that are filled once get large pages, which save page faults. Arrays that grow are moved instead, which is slow with
  * large pages. */
 int tr_grow(void **pointer, size_t *capacity, size_t n, size_t size, const char *what)
@@ -360,6 +379,12 @@ double tr_rng_normal(struct tr_rng *rng)
 }
 
 /* Radix sort by bytes, lowest first. The number of passes is even, so the result is in `number`. */
+int tr_compare_u64(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
 void tr_sort_u32(uint32_t *number, uint32_t *other, size_t n)
 {
     for (unsigned shift = 0; shift < 32; shift += 8) {

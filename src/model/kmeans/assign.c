@@ -104,16 +104,6 @@ static size_t assign_padded(const struct tr_centres *c)
     return c->sparse ? c->width : (c->k + TR_PANEL - 1) / TR_PANEL * TR_PANEL;
 }
 
-/* Allocates zeros, aligned to a cache line. */
-static int new_lines(float **array, size_t n)
-{
-    size_t bytes = tr_max_size((n * sizeof **array + 63) / 64 * 64, 64);
-    *array = aligned_alloc(64, bytes);
-    if (!*array) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu bytes for centres", bytes);
-    memset(*array, 0, bytes);
-    return TR_OK;
-}
-
 static size_t assign_values(const struct tr_centres *c)
 {
     return c->columns * (c->sparse ? c->width : c->k);
@@ -123,22 +113,19 @@ int tr_centres_open(size_t k, size_t columns, bool sparse, struct tr_centres *c)
 {
     size_t width = (k + TR_WIDTH_STEP - 1) / TR_WIDTH_STEP * TR_WIDTH_STEP;
     *c = (struct tr_centres){.k = k, .columns = columns, .sparse = sparse, .width = width, .level = tr_cpu()};
-    TR_TRY(new_lines(&c->value, assign_values(c)));
-    TR_TRY(new_lines(&c->before, assign_values(c)));
-    if (!sparse) TR_TRY(new_lines(&c->packed, assign_padded(c) * columns));
-    TR_TRY(new_lines(&c->half, assign_padded(c)));
-    TR_TRY(new_lines(&c->moved, assign_padded(c)));
-    TR_TRY(new_lines(&c->scratch, sparse ? width : columns * TR_TILE_MOST));
+    TR_TRY(TR_NEW_ALIGNED(&c->value, assign_values(c), true));
+    TR_TRY(TR_NEW_ALIGNED(&c->before, assign_values(c), true));
+    if (!sparse) TR_TRY(TR_NEW_ALIGNED(&c->packed, assign_padded(c) * columns, true));
+    TR_TRY(TR_NEW_ALIGNED(&c->half, assign_padded(c), true));
+    TR_TRY(TR_NEW_ALIGNED(&c->moved, assign_padded(c), true));
+    TR_TRY(TR_NEW_ALIGNED(&c->scratch, sparse ? width : columns * TR_TILE_MOST, true));
     TR_TRY(TR_NEW(&c->rest, k));
     return TR_NEW(&c->norm, k);
 }
 
 void tr_centres_close(struct tr_centres *c)
 {
-    float *arrays[] = {c->value, c->before, c->packed, c->half, c->moved, c->scratch};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    free(c->rest);
-    free(c->norm);
+    TR_FREE_ALL(c->value, c->before, c->packed, c->half, c->moved, c->scratch, c->rest, c->norm);
     *c = (struct tr_centres){0};
 }
 
@@ -241,13 +228,6 @@ double tr_distance(const struct tr_centres *c, const tr_batch *rows, size_t row,
 
 /* ---- labels and bounds ---- */
 
-static double dense_square(const float *x, size_t columns)
-{
-    double sum = 0;
-    for (size_t p = 0; p < columns; p++) sum += (double)x[p] * (double)x[p];
-    return sum;
-}
-
 int tr_assigned_open(const struct tr_centres *c, const tr_batch *rows, bool bounds, struct tr_assigned *to)
 {
     *to = (struct tr_assigned){.n = rows->n, .tighten = true};
@@ -256,22 +236,25 @@ int tr_assigned_open(const struct tr_centres *c, const tr_batch *rows, bool boun
     if (bounds) TR_TRY(TR_NEW(&to->upper, rows->n));
     if (bounds) TR_TRY(TR_NEW(&to->lower, rows->n));
     for (size_t i = 0; i < rows->n; i++) {
+        double square = 0;
         to->label[i] = TR_NO_CENTRE;
         if (c->sparse) {
             struct tr_sparse_row x = sparse_row(rows, i);
-            to->square[i] = (float)sparse_square(&x);
+            square = sparse_square(&x);
             to->most = tr_max_size(to->most, x.n);
-        } else to->square[i] = (float)dense_square(rows->dense + i * c->columns, c->columns);
+        }
+        for (size_t p = 0; p < c->columns && !c->sparse; p++) {
+            double v = (double)rows->dense[i * c->columns + p];
+            square += v * v;
+        }
+        to->square[i] = (float)square;
     }
     return TR_OK;
 }
 
 void tr_assigned_close(struct tr_assigned *to)
 {
-    free(to->label);
-    free(to->square);
-    free(to->upper);
-    free(to->lower);
+    TR_FREE_ALL(to->label, to->square, to->upper, to->lower);
     *to = (struct tr_assigned){0};
 }
 
@@ -296,29 +279,19 @@ struct pass {
     void *who;
 };
 
+/* Finds the nearest centre of a row in f64. */
 static uint32_t assign_nearest(const struct pass *pass, size_t row)
 {
+    enum { SOME = 4 * TR_PANEL };
     const struct tr_centres *c = pass->c;
-    if (!c->sparse) {
-        enum { SOME = 4 * TR_PANEL };
-        uint32_t best = 0;
-        double least = INFINITY, d[SOME];
-        for (size_t j = 0; j < c->k; j++) {
-            size_t panels = tr_min_size(4, (assign_padded(c) - j) / TR_PANEL);
-            if (j % SOME == 0)
-                pass->level.exact(pass->rows->dense + row * c->columns, c->packed + j * c->columns,
-                                  c->columns, panels, d);
-            if (!(d[j % SOME] < least)) continue;
-            least = d[j % SOME];
-            best = (uint32_t)j;
-        }
-        return best;
-    }
-    struct tr_sparse_row x = sparse_row(pass->rows, row);
+    struct tr_sparse_row x = c->sparse ? sparse_row(pass->rows, row) : (struct tr_sparse_row){0};
     uint32_t best = 0;
-    double least = INFINITY;
+    double least = INFINITY, some[SOME];
     for (size_t j = 0; j < c->k; j++) {
-        double d = sparse_distance(c, &x, (uint32_t)j);
+        if (!c->sparse && j % SOME == 0)
+            pass->level.exact(pass->rows->dense + row * c->columns, c->packed + j * c->columns, c->columns,
+                              tr_min_size(4, (assign_padded(c) - j) / TR_PANEL), some);
+        double d = c->sparse ? sparse_distance(c, &x, (uint32_t)j) : some[j % SOME];
         if (!(d < least)) continue;
         least = d;
         best = (uint32_t)j;
@@ -344,26 +317,21 @@ static void store_label(const struct pass *pass, const struct tr_leaders *at, si
     if (pass->changed) pass->changed(pass->who, row, old, label);
 }
 
-/* Polls after about ten microseconds of work. work: multiplications since the last poll. */
-static void poll_after(size_t *work, size_t more)
-{
-    enum { ENOUGH = 1 << 18 };
-    *work += more;
-    if (*work < ENOUGH) return;
-    *work = 0;
-    tr_seam();
-}
-
 /* Assigns n listed rows, tile by tile. */
 static void assign_listed(const struct pass *pass, const uint32_t *list, size_t n, size_t first)
 {
+    enum { ENOUGH = 1 << 18 }; /* multiplications that take about ten microseconds */
     struct tr_leaders at = {0};
     const struct tr_centres *c = pass->c;
     const float *row[TR_TILE_MOST];
-    size_t tile = pass->level.tile, work = 0;
+    size_t tile = pass->level.tile, work = 0; /* multiplications since the last poll point */
     for (size_t i = 0; i < n; i += tile) {
         size_t some = tr_min_size(tile, n - i);
-        poll_after(&work, tile * c->k * (c->sparse ? 100 : c->columns));
+        work += tile * c->k * (c->sparse ? 100 : c->columns);
+        if (work >= ENOUGH) {
+            tr_seam();
+            work = 0;
+        }
         for (size_t r = 0; c->sparse && r < some; r++) {
             size_t which = first + list[i + r];
             struct tr_sparse_row x = sparse_row(pass->rows, which);
@@ -382,30 +350,25 @@ static void assign_listed(const struct pass *pass, const uint32_t *list, size_t 
     }
 }
 
-/* Upper bound of the distance between a row and its own centre. */
-static float above_own(const struct pass *pass, size_t row, uint32_t label)
-{
-    const struct tr_centres *c = pass->c;
-    if (!c->sparse) {
-        const float *x = pass->rows->dense + row * c->columns;
-        float square = pass->level.apart(x, c->value + label * c->columns, c->columns);
-        return sqrtf(square) * (1 + ROUNDING * (float)(c->columns + 8));
-    }
-    struct tr_sparse_row x = sparse_row(pass->rows, row);
-    double unsure = 0x1p-52 * (double)(x.n + 8) * (c->norm[label] + 2 * (double)pass->to->square[row]);
-    return round_up(sqrt(fmax(0, sparse_distance(c, &x, label)) + unsure));
-}
-
 /* Computes the distance of the listed rows to their own centre and removes those that are below the lower bound. */
 static size_t assign_tighten(const struct pass *pass, size_t first, uint32_t *list, size_t n)
 {
     struct tr_assigned *to = pass->to;
+    const struct tr_centres *c = pass->c;
     size_t m = 0;
     for (size_t i = 0; i < n; i++) {
         size_t row = first + list[i];
         uint32_t label = to->label[row];
         list[m] = list[i];
-        if (label != TR_NO_CENTRE) to->upper[row] = above_own(pass, row, label);
+        if (label != TR_NO_CENTRE && c->sparse) {
+            struct tr_sparse_row x = sparse_row(pass->rows, row);
+            double unsure = 0x1p-52 * (double)(x.n + 8) * (c->norm[label] + 2 * (double)to->square[row]);
+            to->upper[row] = round_up(sqrt(fmax(0, sparse_distance(c, &x, label)) + unsure));
+        } else if (label != TR_NO_CENTRE) {
+            const float *x = pass->rows->dense + row * c->columns;
+            float square = pass->level.apart(x, c->value + label * c->columns, c->columns);
+            to->upper[row] = sqrtf(square) * (1 + ROUNDING * (float)(c->columns + 8));
+        }
         m += label != TR_NO_CENTRE && to->upper[row] < to->lower[row] ? 0 : 1;
     }
     return m;

@@ -226,17 +226,6 @@ uint64_t tr_kmeans_hash(const struct tr_kmeans_side *side, uint64_t columns, siz
 /* Copies the initial centres to side->centres. */
 void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side);
 
-/* ---- model file, predict, evaluate, inspect (saved.c) ---- */
-
-int tr_kmeans_fields(void *kmeans, tr_fields *fields);
-int tr_kmeans_ready(void *kmeans, tr_query *query);
-int tr_kmeans_predict(void *kmeans, tr_query *query, const tr_records *records, double *out);
-int tr_kmeans_evaluate(void *kmeans, tr_query *query, const tr_records *records, const double *out);
-int tr_kmeans_figures(void *kmeans, tr_query *query, uint64_t rows);
-int tr_kmeans_inspect(void *kmeans, tr_query *query);
-int tr_kmeans_centres(const void *kmeans, tr_saved_centres *centres);
-void tr_kmeans_saved_close(struct tr_kmeans *m);
-
 extern const tr_model_class tr_kmeans_class;
 
 #endif

@@ -30,7 +30,7 @@ uint64_t tr_kmeans_hash(const struct tr_kmeans_side *side, uint64_t columns, siz
     uint64_t hash = 0x165667919e3779f9u, begin = rows->dense ? 0 : rows->begin[row];
     uint64_t n = rows->dense ? columns : rows->begin[row + 1] - begin;
     for (uint64_t i = 0; i < n; i++) {
-        float value = rows->dense ? rows->dense[row * columns + i] : rows->value ? rows->value[begin + i] : 1;
+        float value = rows->dense ? rows->dense[row * columns + i] : tr_value_at(rows, begin + i);
         uint64_t column = i;
         if (!rows->dense) column = rows->column[begin + i];
         if (side->keys) column = side->keys[column];
@@ -53,10 +53,7 @@ static double start_chance(uint64_t hash, uint64_t draw)
 
 void tr_start_free(struct tr_start *s)
 {
-    free(s->dense);
-    free(s->value);
-    free(s->begin);
-    free(s->column);
+    TR_FREE_ALL(s->dense, s->value, s->begin, s->column);
     *s = (struct tr_start){0};
 }
 
@@ -110,7 +107,7 @@ static int start_append(struct tr_start *s, const tr_batch *rows, const tr_key *
     for (uint64_t i = 0; sparse && i < n; i++) {
         uint32_t column = rows->column[begin + i];
         s->column[s->begin[s->n] + i] = keys ? (uint32_t)keys[column] : column;
-        s->value[s->begin[s->n] + i] = rows->value ? rows->value[begin + i] : 1;
+        s->value[s->begin[s->n] + i] = tr_value_at(rows, begin + i);
     }
     s->n++;
     start_point(s, sparse);
@@ -199,11 +196,7 @@ struct pool {
 
 static void pool_close(struct pool *p)
 {
-    free(p->hash);
-    free(p->square);
-    free(p->least);
-    free(p->which);
-    free(p->spread);
+    TR_FREE_ALL(p->hash, p->square, p->least, p->which, p->spread);
 }
 
 static int pool_open(struct tr_kmeans *m, const tr_batch *rows, const tr_key *keys, size_t here,
@@ -220,7 +213,7 @@ static int pool_open(struct tr_kmeans *m, const tr_batch *rows, const tr_key *ke
         p->hash[i] = tr_kmeans_hash(&side, m->columns, i);
         p->least[i] = INFINITY;
         for (uint64_t k = m->sparse ? rows->begin[i] : 0; m->sparse && k < rows->begin[i + 1]; k++)
-            p->square[i] += rows->value ? (double)rows->value[k] * (double)rows->value[k] : 1;
+            p->square[i] += (double)tr_value_at(rows, k) * (double)tr_value_at(rows, k);
     }
     return TR_OK;
 }
@@ -393,41 +386,34 @@ static int draw_round(struct pool *p, struct tr_start *s, uint64_t round)
 
 /* kmeans|| draws candidates in rounds, and kmeans++ selects among them, weighted by the number of rows nearest to each. All ranks
  * have the candidates and make the same selection. If there are fewer than k, kmeans++ over all rows replaces it. */
-static int select_candidates(struct tr_kmeans *m, struct tr_start *candidates)
+static int start_parallel(struct tr_kmeans *m)
 {
+    TR_CLOSED_BY(tr_start_free) struct tr_start candidates = {0};
     TR_CLOSED_BY(pool_close) struct pool p = {0};
     TR_CLOSED_BY(pool_close) struct pool among = {0};
     TR_FREED double *weight = NULL;
     TR_TRY(tr_agree(m->tr, pool_open(m, &m->train.rows, m->train.keys, m->train.n_keys, NULL, &p)));
-    TR_TRY(draw_apart(&p, candidates, 1));
+    TR_TRY(draw_apart(&p, &candidates, 1));
     for (size_t round = 0, done = 0; round <= ROUNDS; round++) {
         TR_TRY(tr_turn_begin(m->tr, "start"));
-        int status = tr_turn_end(m->tr, lower_by_many(&p, &candidates->rows, done, candidates->n));
+        int status = tr_turn_end(m->tr, lower_by_many(&p, &candidates.rows, done, candidates.n));
         TR_TRY(tr_agree(m->tr, status));
-        done = candidates->n;
-        if (round < ROUNDS) TR_TRY(draw_round(&p, candidates, m->k + round));
+        done = candidates.n;
+        if (round < ROUNDS) TR_TRY(draw_round(&p, &candidates, m->k + round));
     }
-    TR_TRY(TR_NEW(&weight, candidates->n));
+    TR_TRY(TR_NEW(&weight, candidates.n));
     for (size_t i = 0; i < p.rows->n; i++) weight[p.which[i]] += 1;
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, weight, candidates->n));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, weight, candidates.n));
     pool_close(&p);
     p = (struct pool){0};
-    TR_TRY(pool_open(m, &candidates->rows, NULL, (size_t)m->columns, weight, &among));
+    TR_TRY(pool_open(m, &candidates.rows, NULL, (size_t)m->columns, weight, &among));
     for (size_t c = 0; c < m->k; c++) {
         size_t row = 0;
         if (c > 0) start_lower(&among, &m->start.rows, c - 1);
         if (isinf(start_race(&among, draw_number(m, c), &row))) break;
-        TR_TRY(start_append(&m->start, &candidates->rows, NULL, m->columns, row));
+        TR_TRY(start_append(&m->start, &candidates.rows, NULL, m->columns, row));
     }
-    return TR_OK;
-}
-
-static int start_parallel(struct tr_kmeans *m)
-{
-    struct tr_start candidates = {0};
-    int status = select_candidates(m, &candidates);
-    tr_start_free(&candidates);
-    if (status != TR_OK || m->start.n == m->k) return status;
+    if (m->start.n == m->k) return TR_OK;
     tr_start_free(&m->start);
     return start_apart(m);
 }
@@ -445,7 +431,7 @@ static int start_first(struct tr_kmeans *m)
     for (size_t j = 0; j < m->k && status == TR_OK; j++) {
         if (converts) memset(dense, 0, (size_t)m->columns * sizeof *dense);
         for (uint64_t i = converts ? rows->begin[j] : 0; converts && i < rows->begin[j + 1]; i++)
-            dense[rows->column[i]] = rows->value ? rows->value[i] : 1;
+            dense[rows->column[i]] = tr_value_at(rows, i);
         status = start_append(&m->start, converts ? &one : rows, NULL, m->columns, converts ? 0 : j);
     }
     tr_batch_free(&rows);
@@ -507,13 +493,9 @@ static int start_given(struct tr_kmeans *m)
 
 int tr_kmeans_choose(struct tr_kmeans *m)
 {
-    int status;
-    if (*m->o->init) return start_given(m);
-    switch (m->o->start) {
-    case TR_START_FIRST: status = start_first(m); break;
-    case TR_START_RANDOM: status = start_random(m); break;
-    case TR_START_PARALLEL: status = start_parallel(m); break;
-    default: status = start_apart(m); break;
-    }
-    return tr_agree(m->tr, status);
+    static int (*const start[])(struct tr_kmeans *) = {[TR_START_PLUSPLUS] = start_apart,
+                                                       [TR_START_PARALLEL] = start_parallel,
+                                                       [TR_START_RANDOM] = start_random,
+                                                       [TR_START_FIRST] = start_first};
+    return *m->o->init ? start_given(m) : tr_agree(m->tr, start[m->o->start](m));
 }
