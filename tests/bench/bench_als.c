@@ -6,7 +6,7 @@
  *   side seconds gflops peak_share direct few
  * seconds are of this process's own time on the core; gflops are those that the equations need (sums of upper halves,
  * n³/3 a factorization); peak_share is beside the matrix product of 1536 × 1536 by BLIS, measured before and after;
- * direct and few say how many rows were solved in how many unknowns (model/mf/solve.h). The second-last lines compare
+ * direct and few say how many rows were solved in how many unknowns (model/mf/mf.h). The second-last lines compare
  * one rank-k update of RATINGS / USERS rows, and of RATINGS / ITEMS, with BLIS's ssyrk. */
 #define _GNU_SOURCE
 #include <math.h>
@@ -16,7 +16,7 @@
 
 #include "base/base.h"
 #include "blis.h"
-#include "model/mf/solve.h"
+#include "model/mf/mf.h"
 
 struct side {
     size_t n;

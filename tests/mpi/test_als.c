@@ -1,7 +1,7 @@
 /* Alternating least squares on tables: sweeps of all workers against sweeps of one loop in f64, in every layout. */
 #include "mpi_unit.h"
 
-#include "model/mf/als.h"
+#include "model/mf/mf.h"
 
 enum { USERS = 61, ITEMS = 37, RANK = 5, WIDTH = RANK + 1 };
 enum kind { STARS, ONES, REALS }; /* of ratings */
@@ -171,7 +171,7 @@ static void try(const char *settings, const struct tr_als_limits *limits, enum k
     w.last = INFINITY;
     tr_observers(tr)->who = &w;
     tr_observers(tr)->progress = watch;
-    mpi_ok(tr_als_train(m, limits));
+    mpi_ok(tr_mf_als_train(m, limits));
     for (int s = 0; s < SWEEPS; s++) sweep(&w.reference);
     if (tr_is(tr, TR_SLAVE))
         for (int s = 0; s < 2; s++) compare(&w.reference, &m->als->side[s], tolerance);

@@ -1,7 +1,7 @@
 /* Alternating least squares, one row: against the normal equations solved plainly in f64. */
 #include "unit.h"
 
-#include "model/mf/solve.h"
+#include "model/mf/mf.h"
 
 enum { RANK = 100, RATINGS = 300, WIDTH = RANK + 1 };
 

@@ -2,7 +2,7 @@
  * and pushes the changes. With implicit ratings Σ v vᵀ over all rows of a side is summed in a separate table.
  * Evaluations use the loss that the solver computed.
  */
-#include "als.h"
+#include "mf.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,12 +13,6 @@ static const struct tr_als_limits default_limits = {
     .arena_bytes = (size_t)256 << 20, .sums_bytes = (size_t)256 << 20, .worth = 32};
 
 /* ---- batches ---- */
-
-static int als_by_number(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
 
 /* Marks the rows of the other side that a row needs. Returns the number of newly marked ones. */
 static size_t als_mark(const struct tr_als_side *side, size_t turn, uint8_t *needed)
@@ -80,7 +74,7 @@ static int plan_batches(const struct tr_mf_als *als, struct tr_als_side *side)
         uint64_t n = side->begin[i + 1] - side->begin[i];
         sorted[i] = (UINT32_MAX - (n < UINT32_MAX ? n : UINT32_MAX)) << 32 | i;
     }
-    qsort(sorted, side->n, sizeof *sorted, als_by_number);
+    qsort(sorted, side->n, sizeof *sorted, tr_compare_u64);
     for (size_t i = 0; i < side->n; i++) side->turn[i] = (uint32_t)sorted[i];
     TR_TRY(TR_NEW(&needed, side->n_keys));
     TR_TRY(cut_batches(side, most, needed));
@@ -90,25 +84,15 @@ static int plan_batches(const struct tr_mf_als *als, struct tr_als_side *side)
 
 /* ---- state of a worker ---- */
 
-static int open_arena(const struct tr_mf_als *als, size_t number, struct tr_als_arena *arena)
+/* Creates the state of this rank. Workers exchange ratings, plan their batches, and allocate their buffers. */
+static int als_open(struct tr_mf *m, const struct tr_als_limits *limits)
 {
-    size_t rows = 0, keys = 0;
-    for (int s = 0; s < 2; s++) {
-        const struct tr_als_side *side = &als->side[s];
-        if (side->batches <= number) continue;
-        rows = tr_max_size(rows, side->largest);
-        keys = tr_max_size(keys, side->n_keys);
-    }
-    TR_TRY(TR_NEW(&arena->key, rows));
-    TR_TRY(TR_NEW(&arena->order, rows));
-    TR_TRY(TR_NEW(&arena->slot, keys));
-    TR_TRY(tr_mf_memory((void **)&arena->row, rows * als->stride, sizeof(float)));
-    return TR_NEW(&arena->bias, rows);
-}
-
-static int open_worker(struct tr_mf_als *als)
-{
-    struct tr_mf *m = als->m;
+    struct tr_mf_als *als;
+    TR_TRY(TR_NEW(&als, 1));
+    m->als = als;
+    als->m = m;
+    als->limits = limits ? *limits : default_limits;
+    if (tr_set_rank(m->tr, TR_SET_WORKERS) < 0) return TR_OK;
     const struct tr_solve_problem problem = {.rank = m->rank,
                                              .bias = m->bias,
                                              .nonnegative = m->o->nonnegative,
@@ -145,19 +129,40 @@ static int open_worker(struct tr_mf_als *als)
                                                  .keys = items->key,
                                                  .n_keys = items->keys};
     for (int s = 0; s < 2; s++) TR_TRY(plan_batches(als, &als->side[s]));
-    for (size_t a = 0; a < 2; a++) TR_TRY(open_arena(als, a, &als->arena[a]));
+    /* two arenas; the second one is for sides with several batches */
+    for (size_t a = 0; a < 2; a++) {
+        struct tr_als_arena *arena = &als->arena[a];
+        size_t rows = 0, keys = 0;
+        for (int s = 0; s < 2; s++) {
+            if (als->side[s].batches <= a) continue;
+            rows = tr_max_size(rows, als->side[s].largest);
+            keys = tr_max_size(keys, als->side[s].n_keys);
+        }
+        TR_TRY(TR_NEW(&arena->key, rows));
+        TR_TRY(TR_NEW(&arena->order, rows));
+        TR_TRY(TR_NEW(&arena->slot, keys));
+        TR_TRY(TR_NEW_ALIGNED(&arena->row, rows * als->stride, false));
+        TR_TRY(TR_NEW(&arena->bias, rows));
+    }
     size_t sums = tr_solver_sums(als->solver), rows = tr_max_size(als->side[0].n, als->side[1].n);
     als->ahead = tr_job_number(tr_context_job(m->tr), "table.ahead") > 0 &&
                  (tr_nodes(m->tr) > 1 || als->limits.quantum > 0);
     als->begun_most = als->ahead ? tr_min_size(als->limits.sums_bytes / (sums * sizeof(float)), rows) : 0;
-    TR_TRY(tr_mf_memory((void **)&als->sums, (als->begun_most + 1) * sums, sizeof(float)));
+    TR_TRY(TR_NEW_ALIGNED(&als->sums, (als->begun_most + 1) * sums, false));
     TR_TRY(TR_NEW(&als->begun_at, als->begun_most));
     TR_TRY(TR_NEW(&als->other, TR_ALS_CHUNK));
     TR_TRY(TR_NEW(&als->target, TR_ALS_CHUNK));
     TR_TRY(TR_NEW(&als->x, m->width));
     als->look_every = tr_max_size(
         (size_t)tr_job_number(tr_context_job(m->tr), "table.row_bytes") / (m->width * sizeof(float)), 1);
-    return m->implicit ? TR_NEW(&als->gram, tr_solver_gram(als->solver)) : TR_OK;
+    if (!m->implicit) return TR_OK;
+    /* Σ v vᵀ over the initial values of all items */
+    TR_TRY(TR_NEW(&als->gram, tr_solver_gram(als->solver)));
+    for (size_t i = 0; i < items->n; i++) {
+        tr_mf_first_row(m, TR_MF_ITEM, first + i, als->x);
+        tr_gram_add(als->solver, 1, als->x, m->width, als->gram);
+    }
+    return tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, als->gram, tr_solver_gram(als->solver));
 }
 
 void tr_mf_als_free(struct tr_mf_als **als)
@@ -170,15 +175,12 @@ void tr_mf_als_free(struct tr_mf_als **als)
         tr_view_close(&side->view);
         tr_view_close(&side->gram);
         free_batches(side);
-        void *parts[] = {side->turn,  side->gram_mine, arena->key, arena->order,
-                         arena->slot, arena->row,      arena->bias};
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+        TR_FREE_ALL(side->turn, side->gram_mine, arena->key, arena->order, arena->slot, arena->row,
+                    arena->bias);
     }
-    void *parts[] = {a->x, a->item_number, (void *)a->other, a->target, a->gram, a->sums, a->begun_at};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     tr_mf_lists_free(&a->by_item);
     tr_solver_free(&a->solver);
-    free(a);
+    TR_FREE_ALL(a->x, a->item_number, (void *)a->other, a->target, a->gram, a->sums, a->begun_at, a);
     *als = NULL;
 }
 
@@ -215,11 +217,6 @@ static size_t look_up(struct tr_mf_als *als, const struct tr_als_arena *arena, u
     return n;
 }
 
-static float *sums_of(const struct tr_mf_als *als, size_t begun)
-{
-    return als->sums + begun * tr_solver_sums(als->solver);
-}
-
 /* Adds the ratings of row i whose rows arrived at position `from` or later to the sums; from = 0 clears the sums first. */
 static void add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i, uint32_t from,
                    float *sums)
@@ -231,19 +228,6 @@ static void add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, size
         size_t n = look_up(als, arena, k, end, from);
         if (n > 0) tr_solve_add(als->solver, n, als->other, als->target, sums);
     }
-}
-
-/* Computes the loss of row i, given as als->x, from its ratings. */
-static double loss_of(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i)
-{
-    const struct tr_als_side *side = als->now;
-    double loss = 0;
-    for (uint64_t k = side->begin[i], end; k < side->begin[i + 1]; k = end) {
-        end = side->begin[i + 1] - k > TR_ALS_CHUNK ? k + TR_ALS_CHUNK : side->begin[i + 1];
-        size_t n = look_up(als, arena, k, end, 0);
-        loss += tr_solve_loss(als->solver, n, als->other, als->target, als->x);
-    }
-    return loss;
 }
 
 /* Solves one row, using its sums if there are any, and writes the change to the view. */
@@ -259,7 +243,7 @@ static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, si
         look_up(als, arena, side->begin[i], side->begin[i + 1], 0);
         TR_TRY(tr_solve(als->solver, n, als->other, als->target, als->x));
     } else {
-        float *sums = sums_of(als, is_begun ? begun : als->begun_most);
+        float *sums = als->sums + (is_begun ? begun : als->begun_most) * tr_solver_sums(als->solver);
         add_to(als, arena, i, is_begun ? als->begun_at[begun] : 0, sums);
         TR_TRY(tr_solve_sums(als->solver, n, sums, als->x));
     }
@@ -267,9 +251,16 @@ static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, si
         delta[k] = als->x[k] - value[k];
         value[k] = als->x[k];
     }
+    /* Evaluations use the loss of the items. If the difference of sums is inaccurate, it is summed over the ratings. */
     struct tr_solve_fit fit = tr_solver_fit(als->solver);
-    bool asked = side->which == TR_MF_ITEM; /* evaluations use the loss of the items */
-    side->loss += fit.cancels && asked ? loss_of(als, arena, i) : fit.loss;
+    bool exactly = fit.cancels && side->which == TR_MF_ITEM;
+    double loss = exactly ? 0 : fit.loss;
+    for (uint64_t k = side->begin[i], end; exactly && k < side->begin[i + 1]; k = end) {
+        end = side->begin[i + 1] - k > TR_ALS_CHUNK ? k + TR_ALS_CHUNK : side->begin[i + 1];
+        size_t found = look_up(als, arena, k, end, 0);
+        loss += tr_solve_loss(als->solver, found, als->other, als->target, als->x);
+    }
+    side->loss += loss;
     return TR_OK;
 }
 
@@ -323,7 +314,8 @@ static bool begin_some(struct tr_mf_als *als)
     if (at >= most || !is_worth(als, at)) at = 0;
     if (!is_worth(als, at)) return false;
     if (at >= als->begun) als->begun_at[als->begun++] = 0;
-    add_to(als, arena, als->now->turn[arena->batch->first + at], als->begun_at[at], sums_of(als, at));
+    add_to(als, arena, als->now->turn[arena->batch->first + at], als->begun_at[at],
+           als->sums + at * tr_solver_sums(als->solver));
     als->begun_at[at] = (uint32_t)arena->arrived;
     als->next_begun = at + 1;
     return true;
@@ -364,18 +356,6 @@ static int receive_row(void *state, const tr_row *row)
     return TR_OK;
 }
 
-/* Pulls the rows of a batch. In the first clock the table of items is empty, and the initial values are computed. */
-static int get_rows(struct tr_mf_als *als, bool first_clock)
-{
-    const struct tr_als_arena *arena = als->filling;
-    if (!first_clock) return tr_rows_pull(als->now->from, arena->key, arena->batch->n, receive_row, als);
-    for (size_t slot = 0; slot < arena->batch->n; slot++) {
-        tr_mf_first_row(als->m, TR_MF_ITEM, arena->key[slot], als->x);
-        store_row(als, slot, als->x);
-    }
-    return TR_OK;
-}
-
 static int als_solve_side(struct tr_mf_als *als, bool first_clock)
 {
     als->now->loss = 0;
@@ -394,7 +374,12 @@ static int als_solve_side(struct tr_mf_als *als, bool first_clock)
         als->waited = 0;
         als->until_look = als->look_every;
         als->left_at = tr_now();
-        TR_TRY(get_rows(als, first_clock));
+        if (!first_clock) TR_TRY(tr_rows_pull(side->from, arena->key, batch->n, receive_row, als));
+        for (size_t slot = 0; slot < batch->n && first_clock; slot++) {
+            /* the table of items is empty: use the initial values */
+            tr_mf_first_row(als->m, TR_MF_ITEM, arena->key[slot], als->x);
+            store_row(als, slot, als->x);
+        }
         if (als->ready) TR_TRY(solve_until(als, als->ready, als->ready->batch->end));
         /* rows with sums are solved now, because the next batch reuses the memory of the sums */
         TR_TRY(solve_until(als, als->filling, als->filling->batch->first + als->begun));
@@ -413,17 +398,6 @@ static void add_rows(struct tr_mf_als *als, const struct tr_als_side *side, doub
 {
     memset(gram, 0, tr_solver_gram(als->solver) * sizeof *gram);
     tr_gram_add(als->solver, side->n, side->view->value, als->m->width, gram);
-}
-
-/* Computes the sum over the initial values of all items. All workers. */
-static int sum_first_gram(struct tr_mf_als *als)
-{
-    const struct tr_als_side *items = &als->side[TR_MF_ITEM];
-    for (size_t i = 0; i < items->n; i++) {
-        tr_mf_first_row(als->m, TR_MF_ITEM, items->number[i], als->x);
-        tr_gram_add(als->solver, 1, als->x, als->m->width, als->gram);
-    }
-    return tr_all_reduce(als->m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, als->gram, tr_solver_gram(als->solver));
 }
 
 /* ---- clocks ---- */
@@ -497,40 +471,27 @@ static int als_evaluate(tr_worker *me, void *state, tr_report *report)
     return tr_mf_add_tests(m, user_row, report);
 }
 
-/* Lists the rows of a side. The table sums up the changes of a row, which is not equal to the row in the last bits. */
-static int snapshot_side(tr_worker *me, struct tr_mf *m, enum tr_mf_side which, tr_snapshot *snapshot)
-{
-    struct tr_als_side *side = &m->als->side[which];
-    bool users = which == TR_MF_USER, works = me->worker >= 0;
-    TR_TRY(tr_model_keep_sums(me, snapshot, users ? "user_losses" : "item_losses", 1, &side->loss));
-    TR_TRY(tr_snapshot_rows(snapshot, users ? "users" : "items", TR_F32, users ? m->users : m->items,
-                            m->width, side->number, 0, side->n, works ? side->view->value : NULL));
-    if (works && m->implicit && tr_snapshot_restores(snapshot)) add_rows(m->als, side, side->gram_mine);
-    return TR_OK;
-}
-
+/* Lists the rows of both sides. The table sums up the changes of a row, which is not equal to the row in the last bits. */
 static int als_snapshot(tr_worker *me, void *state, tr_snapshot *list)
 {
     struct tr_mf *m = state;
+    bool works = me->worker >= 0;
     TR_TRY(tr_model_keep_evaluation(list, &m->last));
-    TR_TRY(snapshot_side(me, m, TR_MF_USER, list));
-    return snapshot_side(me, m, TR_MF_ITEM, list);
+    for (int s = 0; s < 2; s++) {
+        struct tr_als_side *side = &m->als->side[s];
+        bool users = s == TR_MF_USER;
+        TR_TRY(tr_model_keep_sums(me, list, users ? "user_losses" : "item_losses", 1, &side->loss));
+        TR_TRY(tr_snapshot_rows(list, users ? "users" : "items", TR_F32, users ? m->users : m->items,
+                                m->width, side->number, 0, side->n, works ? side->view->value : NULL));
+        if (works && m->implicit && tr_snapshot_restores(list)) add_rows(m->als, side, side->gram_mine);
+    }
+    return TR_OK;
 }
 
-static int open_here(struct tr_mf *m, const struct tr_als_limits *limits)
-{
-    TR_TRY(TR_NEW(&m->als, 1));
-    m->als->m = m;
-    m->als->limits = limits ? *limits : default_limits;
-    if (tr_set_rank(m->tr, TR_SET_WORKERS) < 0) return TR_OK;
-    TR_TRY(open_worker(m->als));
-    return m->implicit ? sum_first_gram(m->als) : TR_OK;
-}
-
-int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits)
+int tr_mf_als_train(struct tr_mf *m, const struct tr_als_limits *limits)
 {
     static const char *const gram_name[] = {"users squared", "items squared"};
-    TR_TRY(tr_agree(m->tr, open_here(m, limits)));
+    TR_TRY(tr_agree(m->tr, als_open(m, limits)));
     for (int s = 0; m->implicit && s < 2; s++)
         TR_TRY(
             tr_table_create(m->tr, gram_name[s], TR_F64, 1, m->rank * m->rank, &m->als->side[s].gram_table));
@@ -551,9 +512,4 @@ int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits)
                       .summarize = tr_mf_summarize,
                       .snapshot = als_snapshot};
     return tr_run(m->tr, &train);
-}
-
-int tr_mf_als_train(struct tr_mf *m)
-{
-    return tr_als_train(m, NULL);
 }

@@ -1,12 +1,12 @@
 /* model/mf/ — matrix factorization: the rating r of item i by user u is approximated by μ + b_u + c_i + p_u · q_i.
  *
- *   mf       the model class; data, tables, initial values and test error of both methods
+ *   mf       the model class: data, tables, initial values and test error of both methods; model file, predict, evaluate,
+ *            inspect
  *   ratings  distribution of ratings to workers, and their order
  *   sgd      stochastic gradient descent: users stay with their worker, blocks of items rotate through the group
  *   als      alternating least squares: rows of the other side are pulled in pipelined batches (also non-negative and
  *            implicit feedback)
  *   solve    arithmetic of als for one row
- *   saved    model file, predict, evaluate, inspect
  *
  * The tables "users" and "items" (f32) have one row per user or item: columns 0 .. rank - 1 are the factors, column `rank` is
  * the bias if the model has biases (width = rank + bias). A worker has all ratings and the factors of its users. After
@@ -18,6 +18,8 @@
 #ifndef TR_MODEL_MF_H
 #define TR_MODEL_MF_H
 
+#include "trireme/base.h"
+#include "trireme/collective.h"
 #include "trireme/cpu.h"
 #include "trireme/trireme.h"
 
@@ -74,9 +76,6 @@ struct tr_mf_pass {
     bool nonnegative;  /* factors (not biases) are kept at 0 or above */
     float *spare;      /* scratch memory for an aligned row */
 };
-
-/* Allocates n uninitialised elements aligned to a cache line, in huge pages if large and available. Free with free(). */
-int tr_mf_memory(void **memory, size_t n, size_t size);
 
 /* Performs one step on every rating of a tile. The errors of up to 16 ratings of a user are computed before its row changes
  * by their sum.
@@ -260,20 +259,17 @@ int tr_mf_open_tests(struct tr_mf *m);
 int tr_mf_add_tests(struct tr_mf *m, const float *(*user)(const struct tr_mf *m, size_t i),
                     tr_report *report);
 
-/* Train by one of the methods, so that both tables contain the model. All ranks. */
+/* Train by one of the methods, so that both tables contain the model. All ranks.
+ *
+ * @param [in] limits  NULL: the defaults
+ */
+struct tr_als_limits;
 int tr_mf_sgd_train(struct tr_mf *m);
-int tr_mf_als_train(struct tr_mf *m);
+int tr_mf_als_train(struct tr_mf *m, const struct tr_als_limits *limits);
 
 /* Free the state of a method. The pointer may be NULL. */
 void tr_mf_sgd_free(struct tr_mf_sgd **sgd);
 void tr_mf_als_free(struct tr_mf_als **als);
-
-/* ---- functions of the model class (saved.c) ---- */
-
-int tr_mf_fields(void *mf, tr_fields *fields);
-int tr_mf_answer(void *mf, tr_query *query);
-int tr_mf_inspect(void *mf, tr_query *query);
-void tr_mf_saved_close(struct tr_mf *m);
 
 /* Finds the best items of a user, in descending order of predicted rating, ties by number.
  *
@@ -286,5 +282,171 @@ int tr_mf_best(const struct tr_mf *m, uint64_t user, size_t *n, uint64_t **item,
 
 /* Returns the prediction of a model that was read. Numbers from m->users or m->items on are cold. */
 double tr_mf_predict_saved(const struct tr_mf *m, uint64_t user, uint64_t item);
+
+/* ================ least squares for one row (solve.c) ================ */
+
+/* Least squares for one row, given the rows of the other side: the numerical part of alternating least squares.
+ *
+ * A row x of `rank` factors, and a bias b if the model has biases, has n ratings. The target of the k-th rating, of row v_k,
+ * is t_k = x · v_k + b (mean and bias of v_k are already subtracted). The result minimises
+ *
+ *   explicit   Σ_k (t_k - b - x · v_k)² + λ' (|x|² + b²),  λ' = λ n (ALS-WR; Zhou et al. 2008, section 3.1) or λ
+ *   implicit   Σ_k [(1 + a |t_k|) (p_k - x · v_k)² - (x · v_k)²] + Σ_v (x · v)² + λ' |x|²,
+ *              p = 1 where t > 0, else 0; Σ_v over all rows of the other side (Hu, Koren, Volinsky 2008, section 4)
+ *
+ * by the normal equations and Cholesky or, for few ratings, by the dual equations with one unknown per rating,
+ * x = Vᵀ (V Vᵀ + λ')⁻¹ t, which have the same solution. Non-negative factors are computed by coordinate descent on the normal
+ * equations, starting from the given x. A row without ratings is 0.
+ */
+struct tr_solve_problem {
+    size_t rank;
+    bool bias; /* rows have rank + 1 elements, the last is the bias; not with implicit */
+    bool nonnegative, implicit;
+    bool weighted;     /* λ' = λ n */
+    double l2;         /* λ */
+    double confidence; /* a */
+};
+
+struct tr_solver;
+
+/* Creates a solver with its buffers. Free it with tr_solver_free(), also after an error. */
+int tr_solver_new(const struct tr_solve_problem *problem, enum tr_cpu level, struct tr_solver **solver);
+void tr_solver_free(struct tr_solver **solver);
+
+/* Solves for one row.
+ *
+ * @param [in]     other   n rows v of at least `rank` floats
+ * @param [in]     target  n numbers t
+ * @param [in,out] x       rank + bias floats: the result; with nonnegative also the start
+ * @return TR_ERR_DIVERGED if a value is not finite
+ */
+int tr_solve(struct tr_solver *solver, size_t n, const float *const *other, const float *target, float *x);
+
+/* The same in parts, for ratings that arrive over time.
+ *
+ * @param [in,out] sums  tr_solver_sums() floats, zeros at first; tr_solve_sums() destroys them
+ * @param [in]     n     of tr_solve_sums(): total number of ratings
+ */
+size_t tr_solver_sums(const struct tr_solver *solver);
+void tr_solve_add(struct tr_solver *solver, size_t n, const float *const *other, const float *target,
+                  float *sums);
+int tr_solve_sums(struct tr_solver *solver, size_t n, float *sums, float *x);
+
+/* The fit of the row that was solved last: the objective is loss + penalty with penalty = λ' (|x|² + b²). The loss is a
+ * difference of sums. */
+struct tr_solve_fit {
+    double loss, penalty;
+    bool cancels; /* explicit: the difference is too small to be accurate; use tr_solve_loss() */
+};
+struct tr_solve_fit tr_solver_fit(const struct tr_solver *solver);
+
+/* explicit: returns the loss of x on some of its ratings. */
+double tr_solve_loss(struct tr_solver *solver, size_t n, const float *const *other, const float *target,
+                     const float *x);
+
+/* implicit: adds Σ v vᵀ over n rows, `stride` floats apart, to a matrix of tr_solver_gram() doubles, which the caller sums over
+ * all workers; and sets the matrix for tr_solve(). */
+size_t tr_solver_gram(const struct tr_solver *solver);
+void tr_gram_add(struct tr_solver *solver, size_t n, const float *rows, size_t stride, double *gram);
+void tr_gram_set(struct tr_solver *solver, const double *gram);
+
+/* Statistics since the solver was created: floating-point operations of the equations (sums of the upper halves, n³/3 per
+ * factorization), and the number of rows by method. */
+struct tr_solve_count {
+    double flops;
+    uint64_t direct, few, descents, careful; /* careful: in f64, because f32 was not accurate enough */
+};
+struct tr_solve_count tr_solver_count(const struct tr_solver *solver);
+
+/* ================ alternating least squares (als.c) ================ */
+
+/* A sweep is two clocks. In the first each worker solves for its users, given the rows of the items that they rated; in the
+ * second for its items, given the rows of their users. Ratings are stored twice: by user as in the data, and by item,
+ * exchanged once at the start. Each worker owns a range of items with a similar amount of work.
+ *
+ * Pulled rows stay in an arena of bounded memory for the clock, so that each is pulled once. If they do not all fit, the rows
+ * to solve for are divided into batches. Two arenas alternate: while the rows of one batch arrive, the previous batch is
+ * solved.
+ *
+ * A row can be solved when all rows that it needs have arrived, which for most rows is near the end. Therefore the sums of the
+ * normal equations are accumulated while rows arrive: for the rows with the most ratings that fit into memory, each a few
+ * times, if enough has arrived to be worth loading its sums. The time of computation between two polls adapts to
+ * the time spent waiting: with shared memory there is no waiting, and everything is solved once all rows are there.
+ */
+/* Rows of the own side that are solved together, side->turn[first .. end - 1], and the rows of the other side that they
+ * need. */
+struct tr_als_batch {
+    size_t first, end, n;
+    uint32_t *place; /* n indices into side->keys, ascending */
+};
+
+/* One direction: the rows that this worker solves for, and their ratings. */
+struct tr_als_side {
+    enum tr_mf_side which;
+    tr_table *own, *from;
+    tr_view *view;         /* own rows; view->value contains them */
+    size_t n;              /* number of own rows */
+    const tr_key *number;  /* their numbers */
+    const uint64_t *begin; /* own row i has the ratings begin[i] .. begin[i + 1] - 1 */
+    const uint32_t *other; /* per rating: index into keys */
+    const float *value;    /* per rating: the rating; NULL: all are 1 */
+    const tr_key *keys;    /* numbers of the other side, ascending; may include unused ones */
+    size_t n_keys;
+    uint32_t *turn; /* own rows in the order of solving */
+    struct tr_als_batch *batch;
+    size_t batches, largest; /* number of batches; maximum number of rows that a batch needs */
+    tr_table *gram_table;    /* implicit: Σ v vᵀ over all rows of the own side */
+    tr_view *gram;
+    double *gram_mine; /* implicit: the part of this worker's rows that was pushed */
+    double loss;       /* loss of the own rows when they were last solved */
+    double quantum;    /* seconds of computation between two polls, adapted */
+};
+
+/* Rows of the other side for a batch, and the progress of the batch. */
+struct tr_als_arena {
+    const struct tr_als_batch *batch;
+    tr_key *key;     /* numbers of the rows */
+    uint32_t *order; /* position of each row in the order of arrival; NOT_HERE before */
+    uint32_t *slot;  /* for every index into side->keys: index of the row here; undefined for unused keys */
+    float *row, *bias;
+    size_t arrived; /* number of rows that have arrived */
+    size_t solved;  /* next element of side->turn to solve */
+};
+
+/* Limits of memory and computation. */
+struct tr_als_limits {
+    size_t arena_bytes; /* memory for rows of the other side */
+    size_t sums_bytes;  /* memory for sums that are accumulated while rows arrive */
+    double worth;       /* minimum number of ratings that are added to the sums of a row at a time */
+    double quantum;     /* minimum seconds of computation between two polls; default 0 */
+};
+
+struct tr_mf_als {
+    struct tr_mf *m;
+    struct tr_als_limits limits;
+    struct tr_solver *solver;
+    struct tr_als_side side[2]; /* by enum tr_mf_side */
+    struct tr_mf_lists by_item;
+    tr_key *item_number;
+    bool ahead;          /* rows arrive from other nodes during computation */
+    size_t stride;       /* floats per row in an arena */
+    const float **other; /* scratch: rows of some ratings */
+    float *target;       /* scratch: targets of these ratings */
+    float *x;            /* scratch: one row */
+    double *gram;        /* implicit: this worker's part of the sum */
+
+    /* state of a clock */
+    struct tr_als_side *now;
+    struct tr_als_arena arena[2], *filling, *ready; /* ready: all of its rows have arrived; NULL: none */
+    float *sums;                                    /* sums of begun_most rows and of one more */
+    uint32_t *begun_at;                   /* arena->arrived when the sums of the row were last extended */
+    size_t begun, begun_most, next_begun; /* rows with sums; their maximum number; next row to extend */
+    double left_at;                       /* time when the last row was processed */
+    double waited;                        /* seconds of waiting for rows since the last poll */
+    double answered_at;                   /* time when requests of other ranks were last answered */
+    size_t until_look, look_every;        /* rows until the next poll; rows between two polls */
+};
+
+enum { TR_ALS_CHUNK = 1024 /* number of ratings that are processed at a time */ };
 
 #endif

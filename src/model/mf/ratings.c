@@ -1,22 +1,7 @@
-#define _GNU_SOURCE
 #include "mf.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-#include "trireme/base.h"
-#include "trireme/collective.h"
-
-int tr_mf_memory(void **memory, size_t n, size_t size)
-{
-    const size_t line = 64, huge_page = (size_t)2 << 20;
-    size_t align = n * size >= huge_page ? huge_page : line, bytes = (n * size + align) / align * align;
-    *memory = aligned_alloc(align, bytes);
-    if (!*memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu times %zu bytes", n, size);
-    if (align == huge_page) madvise(*memory, bytes, MADV_HUGEPAGE);
-    return TR_OK;
-}
 
 void tr_mf_divide(size_t n, const double *work, size_t parts, size_t *bound)
 {
@@ -74,7 +59,7 @@ static int send_ratings(tr_context *tr, const tr_data *data, const uint32_t *row
             while (k >= b->begin[row + 1]) row++;
             to[sent] = row_owner ? row_owner[row] : column_owner[b->column[k]];
             out[sent++] = (struct rating){(uint32_t)data->row[row], (uint32_t)data->keys[b->column[k]],
-                                          b->value ? b->value[k] : 1};
+                                          tr_value_at(b, k)};
         }
         memset(bytes, 0, workers * sizeof *bytes);
         for (size_t i = 0; i < sent; i++) bytes[to[i]]++;
@@ -133,74 +118,64 @@ static int make_lists(const struct rating *r, size_t received, bool by_user, siz
 
 void tr_mf_lists_free(struct tr_mf_lists *lists)
 {
-    free(lists->begin);
-    free(lists->other);
-    free(lists->value);
-    free(lists->key);
+    TR_FREE_ALL(lists->begin, lists->other, lists->value, lists->key);
     *lists = (struct tr_mf_lists){0};
-}
-
-/* ---- training ratings by item ---- */
-
-/* Determines the owner of each key of the data. With many items, runs of consecutive items are counted together. */
-static int divide_items(tr_context *tr, const tr_data *data, double item_work, size_t *bound, uint64_t *width,
-                        uint32_t *owner)
-{
-    enum { BUCKETS = 1 << 16 };
-    uint64_t items = data->columns;
-    unsigned shift = 0;
-    TR_FREED double *work = NULL;
-    while (items >> shift >= BUCKETS) shift++;
-    *width = (uint64_t)1 << shift;
-    size_t n = (size_t)(items >> shift) + 1, workers = (size_t)tr_workers(tr);
-    TR_TRY(TR_NEW(&work, n));
-    for (uint64_t k = 0; k < ratings_of(data); k++) work[data->keys[data->rows.column[k]] >> shift]++;
-    TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_F64, work, n));
-    for (size_t b = 0; b < n; b++)
-        work[b] += item_work * (double)(b + 1 < n ? *width : items - ((uint64_t)b << shift));
-    tr_mf_divide(n, work, workers, bound);
-    uint32_t worker = 0;
-    for (size_t j = 0; j < data->n_keys; j++) {
-        while (data->keys[j] >> shift >= bound[worker + 1]) worker++;
-        owner[j] = worker;
-    }
-    return TR_OK;
 }
 
 int tr_mf_by_item(tr_context *tr, const tr_data *train, double item_work, uint64_t *first,
                   struct tr_mf_lists *lists)
 {
-    size_t me = (size_t)tr_set_rank(tr, TR_SET_WORKERS), n = 0;
-    uint64_t width = 0, items = train->columns;
-    TR_FREED uint32_t *owner = NULL;
+    enum { BUCKETS = 1 << 16 };
+    size_t me = (size_t)tr_set_rank(tr, TR_SET_WORKERS), workers = (size_t)tr_workers(tr), received = 0;
+    uint64_t items = train->columns;
+    TR_FREED double *work = NULL;
     TR_FREED size_t *bound = NULL;
-    TR_FREED struct rating *received = NULL;
+    TR_FREED uint32_t *owner = NULL;
+    TR_FREED struct rating *rating = NULL;
+
+    /* Divide the items into ranges with similar work. With many items, runs of consecutive items are counted together. */
+    unsigned shift = 0;
+    while (items >> shift >= BUCKETS) shift++;
+    uint64_t width = (uint64_t)1 << shift;
+    size_t n = (size_t)(items >> shift) + 1;
+    TR_TRY(TR_NEW(&work, n));
+    TR_TRY(TR_NEW(&bound, workers + 1));
+    for (uint64_t k = 0; k < ratings_of(train); k++) work[train->keys[train->rows.column[k]] >> shift]++;
+    TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_F64, work, n));
+    for (size_t b = 0; b < n; b++)
+        work[b] += item_work * (double)(b + 1 < n ? width : items - ((uint64_t)b << shift));
+    tr_mf_divide(n, work, workers, bound);
+
+    /* Send each rating to the worker that has the range of its item. */
     TR_TRY(TR_NEW(&owner, train->n_keys));
-    TR_TRY(TR_NEW(&bound, (size_t)tr_workers(tr) + 1));
-    TR_TRY(divide_items(tr, train, item_work, bound, &width, owner));
-    TR_TRY(send_ratings(tr, train, NULL, owner, &received, &n));
+    uint32_t worker = 0;
+    for (size_t j = 0; j < train->n_keys; j++) {
+        while (train->keys[j] >> shift >= bound[worker + 1]) worker++;
+        owner[j] = worker;
+    }
+    TR_TRY(send_ratings(tr, train, NULL, owner, &rating, &received));
     uint64_t end = bound[me + 1] * width;
     *first = bound[me] * width;
     if (*first > items) *first = items;
     if (end > items) end = items;
-    for (size_t i = 0; i < n; i++) received[i].item -= (uint32_t)*first;
-    return make_lists(received, n, false, (size_t)(end - *first), train->row_numbers, lists);
+    for (size_t i = 0; i < received; i++) rating[i].item -= (uint32_t)*first;
+    return make_lists(rating, received, false, (size_t)(end - *first), train->row_numbers, lists);
 }
 
-/* ---- test ratings by user ---- */
-
-/* Finds the worker that trains each user of the test data; this worker for cold users. */
-static int find_owners(tr_context *tr, const tr_data *train, const tr_data *test, uint32_t *owner)
+int tr_mf_by_user(tr_context *tr, const tr_data *train, const tr_data *test, struct tr_mf_lists *lists)
 {
     enum { PIECE = 1 << 20 }; /* users per lookup */
     int32_t me = tr_set_rank(tr, TR_SET_WORKERS);
+    size_t users = train->rows.n, mine = 0, asked = 0, received = 0;
     TR_FREED int32_t *worker = NULL;
-    size_t mine = 0, asked = 0;
+    TR_FREED uint32_t *owner = NULL; /* of each row of the test data; this worker for cold users */
+    TR_FREED struct rating *rating = NULL;
+    TR_TRY(TR_NEW(&owner, test->rows.n));
     TR_TRY(TR_NEW(&worker, PIECE));
     for (uint64_t first = 0; first < train->row_numbers; first += PIECE) {
         uint64_t end = first + tr_min_size(PIECE, (size_t)(train->row_numbers - first));
         memset(worker, 0xff, PIECE * sizeof *worker);
-        for (; mine < train->rows.n && train->row[mine] < end; mine++) worker[train->row[mine] - first] = me;
+        for (; mine < users && train->row[mine] < end; mine++) worker[train->row[mine] - first] = me;
         TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_MAX, TR_I32, worker, (size_t)(end - first)));
         for (; asked < test->rows.n && test->row[asked] < end; asked++) {
             int32_t found = worker[test->row[asked] - first];
@@ -208,22 +183,13 @@ static int find_owners(tr_context *tr, const tr_data *train, const tr_data *test
         }
     }
     while (asked < test->rows.n) owner[asked++] = (uint32_t)me;
-    return TR_OK;
-}
-
-int tr_mf_by_user(tr_context *tr, const tr_data *train, const tr_data *test, struct tr_mf_lists *lists)
-{
-    size_t users = train->rows.n, n = 0;
-    TR_FREED uint32_t *owner = NULL;
-    TR_FREED struct rating *received = NULL;
-    TR_TRY(TR_NEW(&owner, test->rows.n));
-    TR_TRY(find_owners(tr, train, test, owner));
-    TR_TRY(send_ratings(tr, test, owner, NULL, &received, &n));
-    for (size_t i = 0; i < n; i++) { /* the row of the user on this worker; cold users have the last row */
-        size_t at = tr_place_u64(train->row, users, received[i].user);
-        received[i].user = (uint32_t)(at < users && train->row[at] == received[i].user ? at : users);
+    TR_TRY(send_ratings(tr, test, owner, NULL, &rating, &received));
+    for (size_t i = 0; i < received;
+         i++) { /* the row of the user on this worker; cold users have the last row */
+        size_t at = tr_place_u64(train->row, users, rating[i].user);
+        rating[i].user = (uint32_t)(at < users && train->row[at] == rating[i].user ? at : users);
     }
-    return make_lists(received, n, true, users + 1, train->columns, lists);
+    return make_lists(rating, received, true, users + 1, train->columns, lists);
 }
 
 /* ---- tiles ---- */
@@ -257,8 +223,7 @@ static void ratings_walk(struct tr_mf_tiling *t, const tr_batch *rows, const str
                 struct next *to = &next[first + tile];
                 *to->visit++ = (struct tr_mf_visit){(uint32_t)user, (uint32_t)(end - k)};
                 for (uint64_t i = k; i < end; i++) *to->item++ = c->item[rows->column[i]];
-                for (uint64_t i = k; i < end; i++)
-                    *to->value++ = ((rows->value ? rows->value[i] : 1) - mean) * scale;
+                for (uint64_t i = k; i < end; i++) *to->value++ = (tr_value_at(rows, i) - mean) * scale;
                 continue;
             }
             t->tile[first + tile].visits++;
@@ -303,9 +268,9 @@ int tr_mf_tile_ratings(const tr_data *data, size_t parts, size_t blocks, const u
 
     /* tiles one after the other, which are readable for some more elements */
     for (size_t i = 0; i < tiles; i++) visits += t->tile[i].visits;
-    TR_TRY(tr_mf_memory((void **)&t->visit, visits, sizeof *t->visit));
-    TR_TRY(tr_mf_memory((void **)&t->item, ratings + TR_MF_ALIGN, sizeof *t->item));
-    TR_TRY(tr_mf_memory((void **)&t->value, ratings + TR_MF_ALIGN, sizeof *t->value));
+    TR_TRY(TR_NEW_ALIGNED(&t->visit, visits, false));
+    TR_TRY(TR_NEW_ALIGNED(&t->item, ratings + TR_MF_ALIGN, false));
+    TR_TRY(TR_NEW_ALIGNED(&t->value, ratings + TR_MF_ALIGN, false));
     memset(t->item + ratings, 0, TR_MF_ALIGN * sizeof *t->item);
     memset(t->value + ratings, 0, TR_MF_ALIGN * sizeof *t->value);
     struct next at = {t->visit, t->item, t->value};
@@ -321,8 +286,7 @@ int tr_mf_tile_ratings(const tr_data *data, size_t parts, size_t blocks, const u
 
 void tr_mf_tiling_free(struct tr_mf_tiling *t)
 {
-    void *arrays[] = {t->first_tile, t->tile, t->visit, t->item, t->value};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    TR_FREE_ALL(t->first_tile, t->tile, t->visit, t->item, t->value);
     *t = (struct tr_mf_tiling){0};
 }
 

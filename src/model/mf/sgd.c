@@ -91,9 +91,7 @@ void tr_mf_sgd_free(struct tr_mf_sgd **sgd)
     tr_view_close(&s->items);
     tr_view_close(&s->users);
     tr_mf_tiling_free(&s->tiling);
-    void *arrays[] = {s->first_item, s->user_start, s->item_start, s->item_share,
-                      s->memory,     s->spare,      s->keys,       s};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    TR_FREE_ALL(s->first_item, s->user_start, s->item_start, s->item_share, s->memory, s->spare, s->keys, s);
     *sgd = NULL;
 }
 
@@ -168,11 +166,6 @@ static size_t last_block(const struct tr_mf_sgd *s, const tr_worker *me)
 
 /* ---- preparation: blocks and initial biases ---- */
 
-static double value_of(const tr_batch *rows, uint64_t k)
-{
-    return rows->value ? (double)rows->value[k] : 1;
-}
-
 /* Chooses the number of rotations per clock. In the first rotation members fit different factors, which must be reconciled
  * later, so it should be short; but a round should take longer than the transfer of a block. (Generated ratings, 9M of rank
  * 32, two workers, 3 epochs, held-out RMSE with 1, 2, 4, 8 and 16 rotations per epoch: 0.772, 0.767, 0.764, 0.762, 0.762.)
@@ -202,27 +195,12 @@ static float shrunk_mean(const struct tr_mf_sgd *s, double n, double sum)
 
 /* ---- state of a worker ---- */
 
-static int sgd_zeros(size_t n, float **memory)
-{
-    TR_TRY(tr_mf_memory((void **)memory, n, sizeof **memory));
-    memset(*memory, 0, n * sizeof **memory);
-    return TR_OK;
-}
-
 static int list_keys(const struct tr_mf_sgd *s, size_t block, tr_key **keys)
 {
     size_t n = items_from(s, block);
     TR_TRY(TR_NEW(keys, n));
     for (size_t i = 0; i < n; i++) (*keys)[i] = s->first_item[block] + i;
     return TR_OK;
-}
-
-/* Number of items per tile: half of a typical L2 cache, and at least a minimum for long rows, so that visits are long. */
-static size_t tile_items(const struct tr_mf_sgd *s)
-{
-    enum { TILE_BYTES = 640 << 10, LEAST_TILE_ITEMS = 2048, MOST_TILE_ITEMS = 1 << 16 };
-    size_t fit = TILE_BYTES / (s->pad * sizeof(float));
-    return tr_max_size(LEAST_TILE_ITEMS, tr_min_size(fit, MOST_TILE_ITEMS));
 }
 
 /* Divides the items into blocks, and computes initial biases and shares of λ. */
@@ -244,7 +222,7 @@ static int sgd_plan(struct tr_mf_sgd *s, tr_worker *me)
     /* number and sum of the ratings of each key over the group, whose members have the same keys */
     for (uint64_t k = 0; rows->n > 0 && k < rows->begin[rows->n]; k++) {
         count[rows->column[k]]++;
-        sum[rows->column[k]] += value_of(rows, k);
+        sum[rows->column[k]] += (double)tr_value_at(rows, k);
     }
     TR_TRY(tr_group_sum(me, count, keys));
     TR_TRY(tr_group_sum(me, sum, keys));
@@ -274,7 +252,7 @@ static int sgd_plan(struct tr_mf_sgd *s, tr_worker *me)
         for (size_t u = 0; u < rows->n; u++) {
             double rated = (double)(rows->begin[u + 1] - rows->begin[u]), ratings = 0, known = 0;
             for (uint64_t k = rows->begin[u]; k < rows->begin[u + 1]; k++) {
-                ratings += value_of(rows, k);
+                ratings += (double)tr_value_at(rows, k);
                 known += (double)start[rows->column[k]];
             }
             s->user_start[u] = shrunk_mean(s, rated, ratings - rated * m->average - known * m->spread);
@@ -298,15 +276,18 @@ static int sgd_prepare(tr_worker *me, void *state)
     const tr_data *train = m->train;
     size_t users = train->rows.n;
     TR_FREED size_t *bytes = NULL;
-    TR_TRY(sgd_zeros(sgd_padded(m->width), &s->spare));
+    TR_TRY(TR_NEW_ALIGNED(&s->spare, sgd_padded(m->width), true));
     TR_TRY(sgd_plan(s, me));
     TR_TRY(TR_NEW(&bytes, s->blocks));
     for (size_t b = 0; b < s->blocks; b++)
         bytes[b] = floats_of(s, items_of(s, b), me->groups > 1) * sizeof(float);
     TR_TRY(tr_rotation_open(me, bytes, 1, &s->rotation));
-    TR_TRY(tr_mf_tile_ratings(train, s->parts * s->turns, s->blocks, s->first_item, tile_items(s), m->average,
-                              1 / m->spread, &s->tiling));
-    TR_TRY(sgd_zeros(floats_of(s, users, false), &s->memory));
+    /* A tile has half of a typical L2 cache, and a minimum of long rows, so that visits are long. */
+    enum { TILE_BYTES = 640 << 10, LEAST_TILE_ITEMS = 2048, MOST_TILE_ITEMS = 1 << 16 };
+    size_t fit = tr_min_size(TILE_BYTES / (s->pad * sizeof(float)), MOST_TILE_ITEMS);
+    TR_TRY(tr_mf_tile_ratings(train, s->parts * s->turns, s->blocks, s->first_item,
+                              tr_max_size(fit, LEAST_TILE_ITEMS), m->average, 1 / m->spread, &s->tiling));
+    TR_TRY(TR_NEW_ALIGNED(&s->memory, floats_of(s, users, false), true));
     s->user = rows_in(s, s->memory, users, NULL);
     for (size_t i = 0; i < users; i++) {
         first_row(s, TR_MF_USER, train->row[i], &s->user, i);
@@ -344,24 +325,19 @@ static int store_row(void *state, const tr_row *row)
 
 /* ---- a clock ---- */
 
-/* Initial rate. With adagrad it is proportional to 1 / √epochs. With 1 / epochs, more epochs ended further from the minimum;
+/* With adagrad the initial rate is proportional to 1 / √epochs. With 1 / epochs, more epochs ended further from the minimum;
  * with a constant rate 20 epochs overfit where 5 underfit. (RMSE in training and held out after 5, 20 and 40 epochs, rank 32:
  * MovieLens 100K .857 .922, .797 .911, .766 .910; Jester 3.55 4.034, 3.20 4.028, 3.10 4.039; at 0.7 / epochs MovieLens .847
  * .919, .864 .931, .869 .934.) With solve.decay the rate does not depend on the number of epochs, which may be raised
  * later. */
-static double first_rate(const struct tr_mf_sgd *s)
-{
-    const struct tr_mf_options *o = s->m->o;
-    if (o->rate != TR_JOB_AUTO) return o->rate;
-    if (!s->adagrad) return 0.02;
-    return o->decay > 0 ? 0.1 : fmin(0.16, 0.28 / sqrt((double)s->m->epochs));
-}
-
 static double rate_at(const struct tr_mf_sgd *s, int64_t clock)
 {
-    double decay = s->m->o->decay, all = (double)s->m->epochs * (double)s->parts;
-    if (decay > 0) return first_rate(s) / sqrt(decay * (double)clock + 1);
-    return first_rate(s) * pow(1 - (double)clock / all, 0.7);
+    const struct tr_mf_options *o = s->m->o;
+    double epochs = (double)s->m->epochs, first = o->rate;
+    if (first == TR_JOB_AUTO)
+        first = !s->adagrad ? 0.02 : o->decay > 0 ? 0.1 : fmin(0.16, 0.28 / sqrt(epochs));
+    if (o->decay > 0) return first / sqrt(o->decay * (double)clock + 1);
+    return first * pow(1 - (double)clock / (epochs * (double)s->parts), 0.7);
 }
 
 static struct tr_mf_rows rows_of(const struct tr_mf_sgd *s, const tr_block *block, float **before)

@@ -1,13 +1,9 @@
-#define _GNU_SOURCE
-#include "solve.h"
-
 #include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "mf.h"
-#include "trireme/base.h"
 
 #ifdef TR_CPU_LEVELS
 #include <immintrin.h>
@@ -72,16 +68,6 @@ struct tr_solver {
     struct tr_solve_fit fit; /* of the row that was solved last */
 };
 
-static const struct kernel *kernel_of(enum tr_cpu level)
-{
-#ifdef TR_CPU_LEVELS
-    if (level == TR_CPU_AVX512) return &kernel_avx512;
-    if (level == TR_CPU_AVX2) return &kernel_avx2;
-#endif
-    (void)level;
-    return &kernel_plain;
-}
-
 static size_t round_up(size_t n)
 {
     return (n + BLOCK - 1) / BLOCK * BLOCK;
@@ -124,12 +110,16 @@ int tr_solver_new(const struct tr_solve_problem *problem, enum tr_cpu level, str
     TR_TRY(TR_NEW(&s, 1));
     *solver = s;
     s->problem = *problem;
-    s->kernel = kernel_of(level);
+    s->kernel = &kernel_plain;
+#ifdef TR_CPU_LEVELS
+    if (level == TR_CPU_AVX2) s->kernel = &kernel_avx2;
+    if (level == TR_CPU_AVX512) s->kernel = &kernel_avx512;
+#else
+    (void)level;
+#endif
     s->n = round_up(problem->rank);
     s->ld = solve_leading(s->n);
-    size_t floats = lay_out(s, NULL);
-    TR_TRY(tr_mf_memory((void **)&s->memory, floats, sizeof(float)));
-    memset(s->memory, 0, floats * sizeof(float));
+    TR_TRY(TR_NEW_ALIGNED(&s->memory, lay_out(s, NULL), true));
     lay_out(s, s->memory);
     return TR_OK;
 }
@@ -177,16 +167,6 @@ static double solve_square(size_t n)
     return (double)n * (double)n;
 }
 
-/* A rating of 0 contributes to the right side, so its weight must not be 0. */
-static void solve_weigh(struct tr_solver *s, size_t n, const float *target)
-{
-    for (size_t i = 0; i < n; i++) {
-        float w = fmaxf((float)s->problem.confidence * fabsf(target[i]), 1e-12f);
-        s->scale[i] = sqrtf(w);
-        s->weight[i] = target[i] > 0 ? (1 + w) / s->scale[i] : 0;
-    }
-}
-
 static double squares_of(const struct tr_solver *s, size_t n, const float *target)
 {
     double sum = 0;
@@ -204,7 +184,12 @@ void tr_solve_add(struct tr_solver *s, size_t n, const float *const *other, cons
     bool implicit = s->problem.implicit;
     for (size_t done = 0, now; done < n; done += now) {
         now = tr_min_size(n - done, DEPTH);
-        if (implicit) solve_weigh(s, now, target + done);
+        for (size_t i = 0; i < now && implicit; i++) {
+            /* a rating of 0 contributes to the right side, so its weight must not be 0 */
+            float t = target[done + i], w = fmaxf((float)s->problem.confidence * fabsf(t), 1e-12f);
+            s->scale[i] = sqrtf(w);
+            s->weight[i] = t > 0 ? (1 + w) / s->scale[i] : 0;
+        }
         k->pack(other + done, implicit ? s->scale : NULL, now, s->problem.rank, s->panel, s->ld, s->n);
         k->combine(s->panel, s->ld, now, implicit ? s->weight : target + done, p.right, s->n);
         k->gram(s->panel, s->ld, now, p.matrix, s->ld, s->n);
@@ -355,9 +340,17 @@ static double ridge_of(const struct tr_solver *s, size_t n)
     return s->problem.weighted ? s->problem.l2 * (double)n : s->problem.l2;
 }
 
-/* Coordinate descent. The bias is an additional coordinate, which may be negative. */
-static void solve_descend(struct tr_solver *s, const struct equations *e, const float *right, float *x,
-                          float *bias)
+static double solve_dot(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+/* Coordinate descent. The bias is an additional coordinate, which may be negative. Returns 2 c · x - xᵀAx with the bias as an
+ * additional factor. */
+static double solve_descend(struct tr_solver *s, const struct equations *e, const float *right, float *x,
+                            float *bias)
 {
     const struct kernel *k = s->kernel;
     float *slope = s->right[0], *at = s->right[1], *a = e->matrix;
@@ -385,13 +378,10 @@ static void solve_descend(struct tr_solver *s, const struct equations *e, const 
     }
     memcpy(x, at, rank * sizeof *x);
     s->count.descents++;
-}
-
-static double solve_dot(const float *a, const float *b, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
-    return sum;
+    double gain = solve_dot(right, x, rank) - solve_dot(slope, x, rank); /* slope is Ax - c */
+    if (!e->rows) return gain;
+    double b = (double)*bias;
+    return gain + b * (2 * e->targets - solve_dot(e->rows, x, rank) - b * e->ratings);
 }
 
 /* Stores the fit: x reduces Σ t² (implicit: Σ (1 + a |t|) p) by `gain`, penalty included. Detects values that are not finite. */
@@ -404,16 +394,6 @@ static int solve_finish(struct tr_solver *s, const float *x, double squares, dou
                                    .penalty = penalty,
                                    .cancels = !s->problem.implicit && loss < CANCELS * squares};
     return TR_OK;
-}
-
-/* Returns 2 c · x - xᵀAx with the bias as an additional factor; right[0] is the slope Ax - c at x. */
-static double solve_descended(const struct tr_solver *s, const struct equations *e, const float *right,
-                              const float *x)
-{
-    double gain = solve_dot(right, x, e->order) - solve_dot(s->right[0], x, e->order);
-    if (!e->rows) return gain;
-    double bias = (double)x[e->order];
-    return gain + bias * (2 * e->targets - solve_dot(e->rows, x, e->order) - bias * e->ratings);
 }
 
 int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
@@ -436,10 +416,8 @@ int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
             for (size_t j = i; j < s->n; j++) p.matrix[i * s->ld + j] += s->gram[i * s->ld + j];
     }
     add_ridge(&e, (float)ridge);
-    if (s->problem.nonnegative) {
-        solve_descend(s, &e, p.right, x, x + rank);
-        return solve_finish(s, x, *p.squares, solve_descended(s, &e, p.right, x), ridge);
-    }
+    if (s->problem.nonnegative)
+        return solve_finish(s, x, *p.squares, solve_descend(s, &e, p.right, x, x + rank), ridge);
     keep_if_risky(s, &e, ridge);
     TR_TRY(solve_equations(s, &e, p.right, x, x + rank));
     s->count.direct++;
