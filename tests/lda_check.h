@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "model/lda/sampler.h"
+#include "model/lda/lda.h"
 
 static inline bool lda_document_agrees(const struct tr_lda_sampler *s, uint64_t document, uint32_t *count)
 {

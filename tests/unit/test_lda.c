@@ -1,6 +1,6 @@
 #include "unit.h"
 
-#include "model/lda/sampler.h"
+#include "model/lda/lda.h"
 #include "../lda_check.h"
 
 /* ---- a corpus, and samplers over it ---- */

@@ -7,10 +7,6 @@
 
 #include "trireme/base.h"
 
-#ifdef TR_CPU_LEVELS
-#include <immintrin.h>
-#endif
-
 /* Unit roundoff of f32. */
 #define ROUNDING 0x1p-24f
 
@@ -39,23 +35,8 @@ struct tr_sparse_row {
     const float *value; /* NULL: ones */
 };
 
-#define NAME(f) f##_plain
-#include "assign_kernel.h"
-enum { TILE_PLAIN = TILE };
-#ifdef TR_CPU_LEVELS
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c")
-#define NAME(f) f##_avx2
-#include "assign_kernel.h"
-#pragma GCC pop_options
-enum { TILE_AVX2 = TILE };
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl")
-#define NAME(f) f##_avx512
-#include "assign_kernel.h"
-#pragma GCC pop_options
-enum { TILE_AVX512 = TILE };
-#endif
+#define TR_KERNEL "model/kmeans/assign_kernel.h"
+#include "trireme/cpu.h"
 
 /* The kernels of one level. */
 struct level {
@@ -68,20 +49,15 @@ struct level {
     void (*pick)(const float *, size_t, float *, float *, int *);
 };
 
-#define LEVEL(tile, f)                                                                                       \
-    {                                                                                                        \
-        tile, lead_##f, conclude_##f, exact_##f, apart_##f, score_##f, pick_##f                              \
-    }
-
 static struct level level_of(enum tr_cpu cpu)
 {
-#ifdef TR_CPU_LEVELS
-    if (cpu == TR_CPU_AVX512) return (struct level)LEVEL(TILE_AVX512, avx512);
-    if (cpu == TR_CPU_AVX2) return (struct level)LEVEL(TILE_AVX2, avx2);
-#else
-    (void)cpu;
-#endif
-    return (struct level)LEVEL(TILE_PLAIN, plain);
+    return (struct level){.tile = (size_t)TR_BY_LEVEL(cpu, tile),
+                          .lead = TR_BY_LEVEL(cpu, lead),
+                          .conclude = TR_BY_LEVEL(cpu, conclude),
+                          .exact = TR_BY_LEVEL(cpu, exact),
+                          .apart = TR_BY_LEVEL(cpu, apart),
+                          .score = TR_BY_LEVEL(cpu, score),
+                          .pick = TR_BY_LEVEL(cpu, pick)};
 }
 
 static struct tr_sparse_row sparse_row(const tr_batch *rows, size_t i)

@@ -59,6 +59,7 @@ static inline tr_f32x4 NAME(choose)(tr_i32x4 where, tr_f32x4 a, tr_f32x4 b)
 }
 #endif
 #define TILE ((size_t)LANES * RUNS)
+enum { NAME(tile) = LANES * RUNS };
 
 /* Transposes columns p .. p + 3 of LANES rows. */
 static inline void NAME(turn)(const float *const *row, size_t p, float *turned)
@@ -269,4 +270,3 @@ static float NAME(apart)(const float *x, const float *c, size_t columns)
     for (; p < columns; p++) total += (x[p] - c[p]) * (x[p] - c[p]);
     return total;
 }
-#undef NAME

@@ -1,4 +1,4 @@
-/* Topics of new documents; predict, evaluate and inspect. */
+/* The saved model: model.h5, topics of new documents, predict, evaluate and inspect. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -8,6 +8,116 @@
 #include <zlib.h>
 
 #include "lda.h"
+
+/* ================ model.h5 ================ */
+
+/* The counts n_wk are stored sparse, in the form of scipy's csr_matrix: entries row_begin[w] .. row_begin[w + 1] - 1 of
+ * `topic` and `count` belong to word w. Together with alpha, topic_tokens and the attribute beta they are the whole model: the
+ * probability of a word in a topic is (n_wk + beta) / (topic_tokens[k] + words × beta). Topics and words are numbered from 0.
+ */
+
+/* In the file all words have the length of the longest one, without a terminating zero. */
+static int fill_words(void *lda, uint64_t first, size_t n, void *values)
+{
+    const struct tr_lda_vocabulary *v = &((struct tr_lda *)lda)->vocabulary;
+    size_t length = tr_max_size(v->stride - 1, 1);
+    for (size_t i = 0; i < n; i++)
+        memcpy((char *)values + i * length, v->text + (first + i) * v->stride,
+               tr_min_size(length, v->stride));
+    return TR_OK;
+}
+
+static int saved_damaged(const char *what)
+{
+    return tr_fail(TR_ERR_DATA, "model.h5 is damaged: %s", what);
+}
+
+int tr_lda_fields(void *lda, tr_fields *f)
+{
+    struct tr_lda *m = lda;
+    struct tr_lda_saved *s = &m->saved;
+    struct tr_lda_vocabulary *v = &m->vocabulary;
+    bool reads = tr_fields_read(f);
+    if (!reads) { /* alpha and beta are known to workers; the rank that writes reads the tables */
+        if (!m->alpha) TR_TRY(TR_NEW(&m->alpha, m->topics));
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, m->alpha, m->topics));
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &m->beta, 1));
+        if (tr_rank(m->tr) == 0) TR_TRY(tr_lda_read_tables(m, NULL, m->words, s));
+    }
+    const tr_member numbers[] = {
+        {"topics", TR_FIELD_U64, .value = &m->topics},
+        {"words", TR_FIELD_U64, .value = &m->words},
+        {"documents", TR_FIELD_U64, .value = &m->documents},
+        {"tokens", TR_FIELD_U64, .value = &m->tokens},
+        {"beta", TR_FIELD_F64, .value = &m->beta},
+        {"log_likelihood_per_token", TR_FIELD_F64, &m->last.objective, .of_scheduler = true}};
+    TR_TRY(tr_field_members(f, numbers, sizeof numbers / sizeof *numbers));
+    if (m->topics < 1 || m->topics > UINT16_MAX) return saved_damaged("the number of topics is impossible");
+    if (m->words < 1 || m->words > SIZE_MAX / 16) return saved_damaged("the number of words is impossible");
+    const tr_member by_topic[] = {
+        {"alpha", TR_FIELD_F64, &m->alpha, "prior of each topic in a document", .rows = m->topics},
+        {"topic_tokens", TR_FIELD_I64, &s->total, "tokens of each topic", .rows = m->topics},
+        {"row_begin", TR_FIELD_U64, &s->begin, "first entry of each word in topic and count",
+         .rows = m->words + 1}};
+    TR_TRY(tr_field_members(f, by_topic, sizeof by_topic / sizeof *by_topic));
+    if (reads) {
+        bool good = m->beta > 0 && isfinite(m->beta);
+        for (uint64_t k = 0; k < m->topics; k++)
+            good = good && m->alpha[k] > 0 && isfinite(m->alpha[k]) && s->total[k] >= 0;
+        if (!good) return saved_damaged("a prior or total of a topic is not above 0");
+        if (s->begin[0] != 0) return saved_damaged("row_begin does not start with 0");
+        for (uint64_t w = 0; w < m->words; w++)
+            if (s->begin[w + 1] < s->begin[w]) return saved_damaged("row_begin does not ascend");
+        if (s->begin[m->words] > m->words * m->topics) return saved_damaged("there are too many entries");
+    }
+    uint64_t n = s->begin ? s->begin[m->words] : 0;
+    const tr_member entries[] = {
+        {"topic", TR_FIELD_U16, &s->topic, "topics of each word, ascending", .rows = n},
+        {"count", TR_FIELD_U32, &s->count, "tokens of the word with this topic", .rows = n}};
+    TR_TRY(tr_field_members(f, entries, sizeof entries / sizeof *entries));
+    if (reads) {
+        TR_FREED int64_t *total = NULL;
+        TR_TRY(TR_NEW(&total, m->topics));
+        for (uint64_t i = 0; i < n; i++) {
+            if (s->topic[i] >= m->topics) return saved_damaged("a topic is too high");
+            total[s->topic[i]] += s->count[i];
+        }
+        if (memcmp(total, s->total, m->topics * sizeof *total) != 0)
+            return saved_damaged("topic_tokens is not the sum of the counts");
+    }
+    if (reads ? !tr_fields_have(f, "vocabulary") : v->words == 0) return TR_OK;
+    v->words = m->words;
+    return tr_field_texts(f, "vocabulary", m->words, tr_max_size(v->stride, 2) - 1, fill_words, &v->text,
+                          &v->stride);
+}
+
+/* The centre of a topic is a document of mean length with this topic only. Files number words from 1. */
+int tr_lda_centres(const void *lda, tr_saved_centres *c)
+{
+    const struct tr_lda *m = lda;
+    const struct tr_lda_saved *s = &m->saved;
+    double length = (double)m->tokens / fmax(1, (double)m->documents);
+    *c = (tr_saved_centres){m->topics, m->words, 1, NULL};
+    TR_TRY(TR_NEW(&c->value, c->n * c->columns));
+    for (uint64_t w = 0; w < m->words; w++)
+        for (uint64_t i = s->begin[w]; i < s->begin[w + 1]; i++)
+            c->value[s->topic[i] * m->words + w] =
+                (float)(length * s->count[i] / (double)s->total[s->topic[i]]);
+    return TR_OK;
+}
+
+int tr_lda_saved_phi(const struct tr_lda *m, struct tr_lda_saved *s)
+{
+    return tr_lda_phi_open((uint32_t)m->topics, m->words, s->total, m->alpha, m->beta, s->begin, s->topic,
+                           s->count, &s->phi);
+}
+
+void tr_lda_saved_close(struct tr_lda_saved *s)
+{
+    tr_lda_phi_close(&s->phi);
+    TR_FREE_ALL(s->begin, s->topic, s->count, s->total);
+    *s = (struct tr_lda_saved){0};
+}
 
 /* ================ inference ================ */
 
@@ -208,7 +318,7 @@ static int read_documents(void *state, const tr_records *records)
         TR_TRY(TR_GROW(&r->count, &r->count_capacity, 3 * n + 1));
         r->n = 0;
         for (uint64_t i = first; i < first + n; i++) {
-            float count = rows->value ? rows->value[i] : 1;
+            float count = tr_value_at(rows, i);
             if (rows->column[i] >= r->m->words) {
                 r->unknown += (uint64_t)count;
                 continue;
@@ -306,8 +416,7 @@ int tr_lda_answer(void *lda, tr_query *query)
         fprintf(stderr,
                 "trireme: note: %" PRIu64 " words are beyond the model's vocabulary and were ignored\n",
                 r.unknown);
-    void *arrays[] = {r.word, r.count, r.theta, r.share};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    TR_FREE_ALL(r.word, r.count, r.theta, r.share);
     return status;
 }
 

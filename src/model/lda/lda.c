@@ -1,5 +1,7 @@
+/* The class: settings, data, exchange of counts between groups, the stages, checkpoints. */
 #include "lda.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +38,12 @@ static int lda_check(const tr_job *job, const void *settings)
     return TR_OK;
 }
 
+/* Returns whether there are several groups, which exchange blocks through the table. */
+static bool lda_exchanges(const tr_worker *me)
+{
+    return me->groups > 1;
+}
+
 static bool lda_works(const struct tr_lda *m)
 {
     return tr_roles(m->tr) & TR_SLAVE;
@@ -58,11 +66,6 @@ static bool places_by_block(const tr_job *job, bool several, double words)
 {
     return several && words <= 1 << 24 && !tr_job_given(job, "table.partition") &&
            !tr_job_given(job, "table.block");
-}
-
-static bool has_blocks(const struct tr_lda *m)
-{
-    return places_by_block(m->job, tr_groups(m->tr) > 1, (double)m->words);
 }
 
 static uint32_t server_of(void *who, uint64_t word, uint64_t words, uint32_t servers)
@@ -130,11 +133,11 @@ static int lda_open(tr_context *tr, const void *settings, void *model)
 
     /* All workers count words together. If words are placed by blocks, all ranks need the layout. */
     TR_FREED uint64_t *tokens = NULL;
-    bool all = has_blocks(m), counts = all || lda_works(m);
+    bool all = places_by_block(m->job, tr_groups(tr) > 1, (double)m->words), counts = all || lda_works(m);
     TR_TRY(tr_agree(tr, TR_NEW(&tokens, m->words)));
     const tr_batch *rows = &m->train->rows;
     for (uint64_t i = 0; counts && rows->n > 0 && i < rows->begin[rows->n]; i++)
-        tokens[m->train->keys[rows->column[i]]] += rows->value ? (uint64_t)rows->value[i] : 1;
+        tokens[m->train->keys[rows->column[i]]] += (uint64_t)tr_value_at(rows, i);
     for (uint64_t at = 0; counts && at < m->words; at += PIECE)
         TR_TRY(tr_all_reduce(tr, all ? TR_SET_ALL : TR_SET_WORKERS, TR_SUM, TR_I64, tokens + at,
                              tr_min_size(PIECE, m->words - at)));
@@ -167,18 +170,293 @@ static void lda_close(void *model)
     tr_lda_saved_close(&m->saved);
     tr_data_close(&m->test);
     tr_data_close(&m->train);
-    void *arrays[] = {m->alpha,     m->total,  m->known, m->numbers,    m->counts[0],
-                      m->counts[1], m->column, m->value, m->first_words};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    TR_FREE_ALL(m->alpha, m->total, m->known, m->numbers, m->counts[0], m->counts[1], m->column, m->value,
+                m->first_words);
 }
+
+/* ================ exchange of counts through sparse tables ================ */
+
+/* ---- blocks ---- */
+
+/* Returns the memory of the block in m->block that has the word at this place. */
+static void *lda_memory_of(const struct tr_lda *m, uint64_t place)
+{
+    int d = 0;
+    while (place >= m->layout.first[m->block[d].number + 1]) d++;
+    return m->block[d].memory;
+}
+
+/* Lists the words with tokens of m->block, the blocks of a clock's first rounds, in m->first_words. */
+static int lda_list_words(struct tr_lda *m)
+{
+    const struct tr_lda_layout *l = &m->layout;
+    uint64_t first = l->first[m->block[0].number], end = l->first[m->block[0].number + m->depth];
+    if (m->first_words) return TR_OK;
+    TR_TRY(TR_NEW(&m->first_words, end - first));
+    for (uint64_t w = 0; w < l->words; w++)
+        if (l->place[w] >= first && l->place[w] < end && l->tokens[w] > 0)
+            m->first_words[m->n_first_words++] = w;
+    return TR_OK;
+}
+
+struct pull {
+    struct tr_lda *m;
+    tr_key *again; /* words whose rows arrived in inconsistent parts */
+    size_t n_again;
+};
+
+/* Stores a row in its block, which has room for the tokens of the word only. Without BSP a row may arrive in parts, and
+ * tokens of other workers may have changed their topic in between, so that it has too many: it is pulled again. */
+static int store_row(void *state, const tr_row *row)
+{
+    struct pull *p = state;
+    struct tr_lda *m = p->m;
+    const int32_t *value = row->value;
+    uint64_t tokens = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < row->n; i++) {
+        if (value[i] <= 0) continue; /* inconsistent parts may also give negative counts */
+        m->counts[0][n++] = (struct tr_lda_count){row->column[i], (uint32_t)value[i]};
+        tokens += (uint64_t)value[i];
+    }
+    uint64_t place = m->layout.place[row->key];
+    if (tr_in_lockstep(m->tr) || tokens <= m->layout.tokens[row->key])
+        return tr_lda_row_write(&m->layout, lda_memory_of(m, place), place, m->counts[0], n);
+    p->again[p->n_again++] = row->key;
+    return TR_OK;
+}
+
+/* Reads the blocks m->block from the table. With copy, a second copy is written behind each block. */
+static int lda_pull_blocks(struct tr_lda *m, bool copy)
+{
+    enum { TRIES = 10000 };
+    TR_FREED tr_key *again = NULL;
+    TR_TRY(lda_list_words(m));
+    TR_TRY(TR_NEW(&again, m->n_first_words));
+    struct pull p = {.m = m, .again = again};
+    TR_TRY(tr_rows_pull(m->table, m->first_words, m->n_first_words, store_row, &p));
+    for (int i = 0; p.n_again > 0; i++) {
+        tr_key key = again[--p.n_again]; /* a single row arrives complete once its update is */
+        if (i == TRIES)
+            return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has more tokens than there are", key + 1);
+        TR_TRY(tr_rows_pull(m->table, &key, 1, store_row, &p));
+    }
+    for (int d = 0; copy && d < m->depth; d++) {
+        size_t bytes = m->layout.bytes[m->block[d].number];
+        memcpy((char *)m->block[d].memory + bytes, m->block[d].memory, bytes);
+    }
+    return TR_OK;
+}
+
+/* Adds the difference between the block and its copy to the table; without a copy, the whole block. */
+static int lda_push_block(struct tr_lda *m, const tr_block *block, bool copied)
+{
+    const struct tr_lda_layout *l = &m->layout;
+    const char *now = block->memory, *before = now + l->bytes[block->number];
+    for (uint64_t p = l->first[block->number]; p < l->first[block->number + 1]; p++) {
+        if (l->kind[p] == TR_LDA_EMPTY) continue;
+        size_t n_now = tr_lda_collect(tr_lda_row(l, now, p), m->counts[0]);
+        size_t n_before = copied ? tr_lda_collect(tr_lda_row(l, before, p), m->counts[1]) : 0;
+        tr_row row = {.key = l->word[p], .column = m->column, .value = m->value};
+        /* the difference of two lists in ascending order of topics */
+        const struct tr_lda_count *x = m->counts[0], *y = m->counts[1];
+        for (size_t i = 0, j = 0; i < n_now || j < n_before;) {
+            uint32_t a = i < n_now ? x[i].topic : UINT32_MAX, b = j < n_before ? y[j].topic : UINT32_MAX,
+                     k = a < b ? a : b;
+            int64_t by = (a == k ? (int64_t)x[i++].count : 0) - (b == k ? (int64_t)y[j++].count : 0);
+            m->column[row.n] = k;
+            m->value[row.n] = (int32_t)by;
+            row.n += by != 0;
+        }
+        if (row.n > 0) TR_TRY(tr_rows_push(m->table, &row, 1));
+    }
+    return TR_OK;
+}
+
+/* ---- histograms ---- */
+
+/* Counts this worker's documents for tr_lda_fit_alpha(). */
+static int lda_count_documents(struct tr_lda *m, struct tr_lda_histogram *h)
+{
+    size_t topics = m->layout.topics;
+    TR_TRY(tr_lda_histogram_open(topics + 1, h));
+    for (uint64_t d = 0; d < m->sampler->documents; d++) {
+        for (struct tr_lda_cursor c = tr_lda_document(m->sampler, d); tr_lda_next(&c);)
+            TR_TRY(tr_lda_histogram_add(h, c.topic, c.count, 1));
+        TR_TRY(tr_lda_histogram_add(h, topics, m->sampler->length[d], 1));
+    }
+    return tr_lda_histogram_sort(h);
+}
+
+/* Adds the bins of a row to the table (sign 1) or subtracts them (sign -1). */
+static int push_bins(struct tr_lda *m, const struct tr_lda_histogram *h, size_t row, int sign)
+{
+    enum { BINS = 256 };
+    uint32_t column[BINS];
+    int32_t value[BINS];
+    tr_row update = {.key = row, .column = column, .value = value};
+    for (uint64_t i = h->begin[row]; i < h->begin[row + 1];) {
+        for (update.n = 0; i < h->begin[row + 1] && update.n < BINS; i++, update.n++) {
+            column[update.n] = h->bin[i].count;
+            value[update.n] = sign * (int32_t)h->bin[i].times;
+        }
+        TR_TRY(tr_rows_push(m->histograms, &update, 1));
+    }
+    return TR_OK;
+}
+
+/* Pushes the histograms of this worker. The last row, lengths of documents, does not change and is pushed once. */
+static int lda_push_documents(struct tr_lda *m)
+{
+    struct tr_lda_histogram now = {0};
+    bool first = m->sent.rows == 0;
+    int status = lda_count_documents(m, &now);
+    for (size_t k = 0; k < now.rows - !first && status == TR_OK; k++) {
+        status = push_bins(m, &now, k, 1);
+        if (status == TR_OK && !first) status = push_bins(m, &m->sent, k, -1);
+    }
+    tr_lda_histogram_close(&m->sent);
+    m->sent = now;
+    return status;
+}
+
+static int store_bins(void *state, const tr_row *row)
+{
+    const int32_t *value = row->value;
+    for (size_t i = 0; i < row->n; i++) /* without BSP a part of an update may be missing */
+        if (value[i] > 0) TR_TRY(tr_lda_histogram_add(state, row->key, row->column[i], (uint32_t)value[i]));
+    return TR_OK;
+}
+
+/* A clock after all workers have pushed their histograms, each member pulls the rows of its part of the topics (other rows are
+ * empty), and member 0 the lengths. */
+static int lda_pull_documents(struct tr_lda *m, const tr_worker *me, struct tr_lda_histogram *h)
+{
+    size_t topics = m->layout.topics, n = 0;
+    TR_FREED tr_key *keys = NULL;
+    TR_TRY(tr_lda_histogram_open(topics + 1, h));
+    TR_TRY(TR_NEW(&keys, topics + 1));
+    for (size_t k = (size_t)me->member; k < topics; k += (size_t)me->group_size) keys[n++] = k;
+    if (me->member == 0) keys[n++] = topics;
+    TR_TRY(tr_rows_pull(m->histograms, keys, n, store_bins, h));
+    return tr_lda_histogram_sort(h);
+}
+
+/* ---- evaluation ---- */
+
+struct likelihood {
+    struct tr_lda_rises rises;
+    double *row; /* sum per row: rows arrive in any order, but the total must be reproducible */
+};
+
+static int add_row(void *state, const tr_row *row)
+{
+    struct likelihood *l = state;
+    const int32_t *value = row->value;
+    for (size_t i = 0; i < row->n; i++) /* without BSP a part of an update may be missing */
+        if (value[i] > 0) l->row[row->place] += tr_lda_rise(&l->rises, (uint32_t)value[i]);
+    return TR_OK;
+}
+
+/* Adds log Γ(n_wk + β) - log Γ(β) over this worker's part of the words in the table to *sum. */
+static int lda_log_table(struct tr_lda *m, const tr_worker *me, double *sum)
+{
+    struct likelihood l;
+    TR_FREED tr_key *keys = NULL;
+    TR_FREED double *row = NULL;
+    size_t n = 0, capacity = 0;
+    for (uint64_t p = 0; p < m->layout.words; p++) { /* this worker's part, which is on few servers */
+        if (tr_lda_layout_part(&m->layout, p, (uint32_t)me->workers) != (uint32_t)me->worker) continue;
+        TR_TRY(TR_GROW(&keys, &capacity, n + 1));
+        keys[n++] = m->layout.word[p];
+    }
+    TR_TRY(TR_NEW(&row, n));
+    l.row = row;
+    tr_lda_rises_make(m->beta, &l.rises);
+    TR_TRY(tr_rows_pull(m->table, keys, n, add_row, &l));
+    for (size_t i = 0; i < n; i++) *sum += row[i];
+    return TR_OK;
+}
+
+/* ---- outside of stages, while other ranks wait ---- */
+
+static int read_length(void *state, const tr_row *row)
+{
+    ((struct tr_lda_saved *)state)->begin[row->place + 1] = row->n;
+    return TR_OK;
+}
+
+static int read_row(void *state, const tr_row *row)
+{
+    struct tr_lda_saved *s = state;
+    const int32_t *value = row->value;
+    uint64_t at = s->begin[row->place];
+    if (row->n != s->begin[row->place + 1] - at)
+        return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " changed while the model was read", row->key + 1);
+    for (size_t i = 0; i < row->n; i++) {
+        if (value[i] < 0)
+            return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has a count below 0", row->key + 1);
+        s->topic[at + i] = (uint16_t)row->column[i];
+        s->count[at + i] = (uint32_t)value[i];
+    }
+    return TR_OK;
+}
+
+static int read_total(void *state, const tr_row *row)
+{
+    memcpy(&((struct tr_lda_saved *)state)->total[row->key], row->value, sizeof(int64_t));
+    return TR_OK;
+}
+
+int tr_lda_read_tables(struct tr_lda *m, const tr_key *words, size_t n, struct tr_lda_saved *s)
+{
+    TR_FREED tr_key *keys = NULL;
+    size_t most = tr_max_size(m->words, m->topics);
+    tr_lda_saved_close(s);
+    TR_TRY(TR_NEW(&keys, most));
+    for (size_t i = 0; i < most; i++) keys[i] = i;
+    if (!words) words = keys;
+    TR_TRY(TR_NEW(&s->begin, n + 1));
+    TR_TRY(tr_rows_pull(m->table, words, n, read_length, s));
+    for (size_t i = 0; i < n; i++) s->begin[i + 1] += s->begin[i];
+    TR_TRY(TR_NEW(&s->topic, s->begin[n]));
+    TR_TRY(TR_NEW(&s->count, s->begin[n]));
+    TR_TRY(tr_rows_pull(m->table, words, n, read_row, s));
+    TR_TRY(TR_NEW(&s->total, m->topics));
+    return tr_rows_pull(m->totals, keys, m->topics, read_total, s);
+}
+
+int tr_lda_complete_data(struct tr_lda *m, const tr_data *data, struct tr_lda_completion *sum)
+{
+    const tr_batch *b = &data->rows;
+    struct tr_lda_saved s = {0};
+    uint64_t seed;
+    TR_FREED float *half = NULL;
+    TR_TRY(tr_job_integer(m->job, "seed", &seed));
+    TR_TRY(TR_NEW(&half, 2 * data->n_keys)); /* a document lists each word at most once */
+    int status = tr_lda_read_tables(m, data->keys, data->n_keys, &s);
+    if (status == TR_OK) status = tr_lda_saved_phi(m, &s);
+    for (size_t d = 0; d < b->n && status == TR_OK; d++) {
+        uint64_t first = b->begin[d];
+        tr_lda_complete(&s.phi, seed, data->row[d], b->begin[d + 1] - first, b->column + first,
+                        b->value ? b->value + first : NULL, half, half + data->n_keys, sum);
+    }
+    tr_lda_saved_close(&s);
+    return status;
+}
+/* ================ training ================ */
 
 /* ---- operations of a group ---- */
 
-int tr_lda_look(struct tr_lda *m)
+/* Status: another member of the group has failed and reports the error; the stage ends. */
+enum { LDA_HALTED = -1 };
+
+/* Waits, between two clocks, for the blocks of this worker and stores them in m->block. */
+static int lda_look(struct tr_lda *m)
 {
     for (int d = 0; d < m->depth; d++) {
         TR_TRY(tr_rotation_look(m->rotation, d, &m->block[d]));
-        if (!m->block[d].memory) return TR_LDA_HALTED;
+        if (!m->block[d].memory) return LDA_HALTED;
     }
     return TR_OK;
 }
@@ -186,11 +464,11 @@ int tr_lda_look(struct tr_lda *m)
 /* Converts the outcome of a clock to the status that the stage expects. */
 static int end_clock(int status)
 {
-    return status == TR_LDA_HALTED ? TR_OK : status;
+    return status == LDA_HALTED ? TR_OK : status;
 }
 
 /* Sums over the group. A member that has failed takes part, so that all learn of the failure: it returns its status, the
- * others TR_LDA_HALTED. */
+ * others LDA_HALTED. */
 static int sum_up(tr_worker *me, int status, double *numbers, size_t n)
 {
     tr_sum *sum;
@@ -199,7 +477,7 @@ static int sum_up(tr_worker *me, int status, double *numbers, size_t n)
     if (sent == TR_OK) sent = tr_group_sum_end(me, &sum, numbers);
     if (status != TR_OK) return status;
     TR_TRY(sent);
-    return sum || numbers[n] > 0 ? TR_LDA_HALTED : TR_OK;
+    return sum || numbers[n] > 0 ? LDA_HALTED : TR_OK;
 }
 
 /* Computes n_k of the group from the blocks of its members. */
@@ -224,9 +502,9 @@ static int end_sum(tr_worker *me, struct tr_lda *m, tr_sum **sum)
     size_t topics = m->layout.topics;
     if (!*sum) return TR_OK;
     TR_TRY(tr_group_sum_end(me, sum, m->numbers));
-    if (*sum) return TR_LDA_HALTED;
+    if (*sum) return LDA_HALTED;
     for (size_t k = 0; k < topics; k++) m->total[k] += (int64_t)m->numbers[k];
-    return m->numbers[topics] > 0 ? TR_LDA_HALTED : TR_OK;
+    return m->numbers[topics] > 0 ? LDA_HALTED : TR_OK;
 }
 
 /* Sets the totals for the next round: n_k, plus this member's own changes whose sum is still in progress. */
@@ -246,7 +524,7 @@ static int sum_moves(tr_worker *me, struct tr_lda *m, int failed, tr_sum **befor
     tr_sum *sum;
     /* the sum of the changes since the last sum, and of a flag that this member has failed */
     size_t topics = m->layout.topics;
-    int64_t *delta = tr_lda_exchanges(me) ? m->totals_view->delta : NULL;
+    int64_t *delta = lda_exchanges(me) ? m->totals_view->delta : NULL;
     for (size_t k = 0; k < topics; k++) {
         int64_t moves = m->sampler->total[k] - m->known[k];
         if (delta) delta[k] += moves;
@@ -280,12 +558,12 @@ static int open_totals(tr_worker *me, void *state)
 static int prepare_count(tr_worker *me, void *state)
 {
     struct tr_lda *m = state;
-    size_t copies = tr_lda_exchanges(me) ? 2 : 1;
+    size_t copies = lda_exchanges(me) ? 2 : 1;
     TR_FREED size_t *bytes = NULL;
     TR_TRY(TR_NEW(&bytes, (size_t)m->layout.blocks));
     for (int b = 0; b < m->layout.blocks; b++) bytes[b] = m->layout.bytes[b] * copies;
     TR_TRY(tr_rotation_open(me, bytes, PARTS, &m->rotation));
-    return tr_lda_exchanges(me) ? open_totals(me, m) : TR_OK;
+    return lda_exchanges(me) ? open_totals(me, m) : TR_OK;
 }
 
 /* Adds the rows of this worker's blocks, and their part of the totals, to the empty tables. */
@@ -293,7 +571,7 @@ static int push_blocks(struct tr_lda *m)
 {
     for (int d = 0; d < m->depth; d++) {
         const tr_block *block = &m->block[d];
-        TR_TRY(tr_lda_push_block(m, block, false));
+        TR_TRY(lda_push_block(m, block, false));
         tr_lda_block_totals(&m->layout, block->number, block->memory, m->totals_view->delta);
     }
     return tr_view_push(m->totals_view);
@@ -307,7 +585,7 @@ static int count_rounds(struct tr_lda *m)
     for (int round = 0; round < m->layout.blocks; round++) {
         tr_block block;
         TR_TRY(tr_rotation_take(m->rotation, &block));
-        if (!block.memory) return TR_LDA_HALTED;
+        if (!block.memory) return LDA_HALTED;
         if (counts && status == TR_OK) status = tr_lda_count_block(m->sampler, block.number, block.memory);
         TR_TRY(tr_rotation_give(m->rotation));
     }
@@ -318,18 +596,18 @@ static int count_tokens(tr_worker *me, void *state)
 {
     struct tr_lda *m = state;
     int status = count_rounds(m);
-    if (status == TR_LDA_HALTED) return TR_OK;
-    int looked = tr_lda_look(m);
+    if (status == LDA_HALTED) return TR_OK;
+    int looked = lda_look(m);
     if (looked != TR_OK) return end_clock(looked);
     status = sum_totals(me, m, status);
-    if (status == TR_OK && tr_lda_exchanges(me)) status = push_blocks(m);
+    if (status == TR_OK && lda_exchanges(me)) status = push_blocks(m);
     return end_clock(status);
 }
 
 /* ---- the priors ---- */
 
-/* In the first clocks the topics are too similar for a fit. */
-bool tr_lda_fits_before(const struct tr_lda *m, int64_t clock)
+/* Returns whether the priors are fitted before the sweep of this clock. In the first clocks the topics are too similar. */
+static bool lda_fits_before(const struct tr_lda *m, int64_t clock)
 {
     int64_t every = (int64_t)m->o->optimize_every;
     return m->o->optimize && clock % every == 0 && clock / every >= 2;
@@ -351,12 +629,12 @@ static int fit_priors(tr_worker *me, struct tr_lda *m, int status)
     TR_CLOSED_BY(tr_lda_histogram_close) struct tr_lda_histogram words = {0};
     TR_TRY(tr_turn_begin(m->tr, "priors"));
     if (status == TR_OK)
-        status = tr_lda_exchanges(me) ? tr_lda_pull_documents(m, me, &documents)
-                                      : tr_lda_count_documents(m, &documents);
+        status =
+            lda_exchanges(me) ? lda_pull_documents(m, me, &documents) : lda_count_documents(m, &documents);
     if (status == TR_OK) status = tr_lda_histogram_open(1, &words);
     int first = m->block[0].number;
     for (uint64_t p = l->first[first]; p < l->first[first + m->depth]; p++)
-        for (struct tr_lda_cursor c = tr_lda_row(l, tr_lda_memory_of(m, p), p);
+        for (struct tr_lda_cursor c = tr_lda_row(l, lda_memory_of(m, p), p);
              status == TR_OK && tr_lda_next(&c);)
             status = tr_lda_histogram_add(&words, 0, c.count, 1);
     if (status == TR_OK) status = tr_lda_histogram_sort(&words);
@@ -382,7 +660,7 @@ static int begin_sweep(tr_worker *me, struct tr_lda *m)
     if (first && m->groups_before == 1) {
         /* The first clock after a restart from a checkpoint of one group: the blocks have the counts and the table is empty. If
          * there are several groups now, the first one adds the counts to the table. */
-        for (int d = 0; tr_lda_exchanges(me) && d < m->depth; d++) {
+        for (int d = 0; lda_exchanges(me) && d < m->depth; d++) {
             const tr_block *block = &m->block[d];
             size_t bytes = m->layout.bytes[block->number];
             char *copy = (char *)block->memory + bytes;
@@ -393,15 +671,15 @@ static int begin_sweep(tr_worker *me, struct tr_lda *m)
             memset(copy, 0, bytes);
             tr_lda_block_totals(&m->layout, block->number, block->memory, m->totals_view->delta);
         }
-        if (tr_lda_exchanges(me)) TR_TRY(sum_totals(me, m, TR_OK));
-    } else if (first || tr_lda_exchanges(me)) {
+        if (lda_exchanges(me)) TR_TRY(sum_totals(me, m, TR_OK));
+    } else if (first || lda_exchanges(me)) {
         if (!tr_in_lockstep(m->tr)) {
             status = tr_rows_settle(m->table);
             TR_TRY(sum_up(me, status, m->numbers, 0));
         }
-        TR_TRY(sum_totals(me, m, tr_lda_pull_blocks(m, tr_lda_exchanges(me))));
+        TR_TRY(sum_totals(me, m, lda_pull_blocks(m, lda_exchanges(me))));
     }
-    return tr_lda_fits_before(m, me->clock) ? fit_priors(me, m, status) : TR_OK;
+    return lda_fits_before(m, me->clock) ? fit_priors(me, m, status) : TR_OK;
 }
 
 /* Returns whether this clock is evaluated. Without BSP this is not known in advance. */
@@ -418,12 +696,12 @@ static int sample_block(const tr_worker *me, struct tr_lda *m, bool last, int *f
 {
     tr_block block;
     TR_TRY(tr_rotation_take(m->rotation, &block));
-    if (!block.memory) return TR_LDA_HALTED;
+    if (!block.memory) return LDA_HALTED;
     int status = tr_turn_begin(m->tr, "sample");
     if (status == TR_OK && *failed == TR_OK) tr_lda_sample(m->sampler, block.number, block.memory);
     if (status == TR_OK) status = tr_turn_end(m->tr, TR_OK);
     if (*failed != TR_OK) return TR_OK;
-    if (status == TR_OK && last && tr_lda_exchanges(me)) status = tr_lda_push_block(m, &block, true);
+    if (status == TR_OK && last && lda_exchanges(me)) status = lda_push_block(m, &block, true);
     else if (status == TR_OK && last && is_evaluated(m, me->clock))
         m->log_words += tr_lda_log_block(&m->layout, block.number, block.memory, m->beta);
     *failed = status;
@@ -455,13 +733,13 @@ static int lda_sweep(tr_worker *me, void *state)
     struct tr_lda *m = state;
     /* whether all blocks of this worker are needed before the first round */
     bool continues = me->clock == m->first_clock && m->groups_before > 0,
-         looks = continues || tr_lda_exchanges(me) || tr_lda_fits_before(m, me->clock);
-    int status = looks ? tr_lda_look(m) : TR_OK;
+         looks = continues || lda_exchanges(me) || lda_fits_before(m, me->clock);
+    int status = looks ? lda_look(m) : TR_OK;
     if (status == TR_OK) status = begin_sweep(me, m);
     if (is_evaluated(m, me->clock)) m->log_words = 0;
     if (status == TR_OK) status = sample_rounds(me, m);
-    if (status != TR_OK || !tr_lda_exchanges(me)) return end_clock(status);
-    if (tr_lda_fits_before(m, me->clock + 1)) TR_TRY(tr_lda_push_documents(m));
+    if (status != TR_OK || !lda_exchanges(me)) return end_clock(status);
+    if (lda_fits_before(m, me->clock + 1)) TR_TRY(lda_push_documents(m));
     return tr_view_push(m->totals_view);
 }
 
@@ -472,9 +750,9 @@ static int add_likelihoods(tr_worker *me, struct tr_lda *m, tr_report *report)
     int64_t *total = m->total;
     report->sum[LOG_DOCUMENTS] = tr_lda_log_documents(m->sampler);
     report->sum[LOG_WORDS] = m->log_words;
-    if (tr_lda_exchanges(me)) {
+    if (lda_exchanges(me)) {
         report->sum[LOG_WORDS] = 0;
-        TR_TRY(tr_lda_log_table(m, me, &report->sum[LOG_WORDS]));
+        TR_TRY(lda_log_table(m, me, &report->sum[LOG_WORDS]));
         if (me->worker == 0) TR_TRY(tr_view_pull(m->totals_view));
         total = m->totals_view->value;
         /* without BSP a reader may see the decrement of a total before the increment */
@@ -502,6 +780,145 @@ static int lda_summarize(void *state, const tr_report *report, tr_evaluation *ev
     return tr_fail(TR_ERR_DIVERGED, "sweep %lld: log p(w, z) is not finite", (long long)report->clock);
 }
 
+/* ---- checkpoints ---- */
+
+/* State of topic models in checkpoints: the topics of all tokens by document; the order of topics in the lists of documents
+ * and words, on which draws and the last bits of sums depend; with one group n_wk (several have them in the table); the
+ * priors; and the state of the random numbers. With another layout everything except the random numbers is restored.
+ */
+
+/* A list of 32-bit numbers per document or word. */
+struct list {
+    uint32_t *n; /* lengths */
+    uint64_t *begin;
+    uint32_t *number;
+};
+
+static void list_free(struct list *l)
+{
+    TR_FREE_ALL(l->n, l->begin, l->number);
+}
+
+/* Allocates lists of n[i] elements of `bytes` bytes. */
+static int list_open(uint64_t rows, const uint32_t *n, int bytes, struct list *l)
+{
+    TR_TRY(TR_NEW(&l->begin, rows + 1));
+    for (uint64_t i = 0; i < rows; i++)
+        l->begin[i + 1] = l->begin[i] + ((uint64_t)n[i] * (uint64_t)bytes + 3) / 4;
+    return TR_NEW(&l->number, l->begin[rows]);
+}
+
+static int keep_documents(struct tr_lda *m, tr_snapshot *snapshot)
+{
+    struct tr_lda_sampler *s = m->sampler;
+    TR_CLOSED_BY(list_free) struct list z = {0};
+    TR_CLOSED_BY(list_free) struct list order = {0};
+    uint64_t all = m->numbers_of_documents, rows = s->documents;
+    bool restores = tr_snapshot_restores(snapshot);
+    TR_TRY(list_open(rows, s->length, s->topic_bytes, &z));
+    if (!restores) TR_TRY(tr_lda_topics(s, z.begin, z.number, false));
+    TR_TRY(tr_snapshot_lists(snapshot, "z", TR_I32, all, s->number, 0, rows, z.begin, z.number));
+    TR_TRY(TR_NEW(&order.n, rows));
+    for (uint64_t d = 0; d < rows && !restores; d++) order.n[d] = tr_lda_order(s, d, 0, NULL);
+    TR_TRY(tr_snapshot_rows(snapshot, "topics_of_documents", TR_I32, all, 1, s->number, 0, rows, order.n));
+    TR_TRY(list_open(rows, order.n, s->topic_bytes, &order));
+    for (uint64_t d = 0; d < rows && !restores; d++) tr_lda_order(s, d, order.begin[d], order.number);
+    TR_TRY(tr_snapshot_lists(snapshot, "order_in_documents", TR_I32, all, s->number, 0, rows, order.begin,
+                             order.number));
+    if (!restores) return TR_OK;
+    TR_TRY(tr_lda_topics(s, z.begin, z.number, true));
+    return tr_lda_recount(s, order.n, order.begin, order.number);
+}
+
+/* Lists the counts of words, with one group. A topic and its count are two 32-bit numbers for words with many tokens, otherwise
+ * one. */
+static int keep_words(struct tr_lda *m, tr_snapshot *snapshot)
+{
+    TR_TRY(lda_look(m));
+    TR_TRY(lda_list_words(m));
+    TR_CLOSED_BY(list_free) struct list w = {0};
+    size_t n = m->n_first_words;
+    const struct tr_lda_layout *l = &m->layout;
+    const tr_key *words = m->first_words;
+    bool restores = tr_snapshot_restores(snapshot);
+    TR_TRY(TR_NEW(&w.n, n));
+    for (size_t i = 0; i < n && !restores; i++) {
+        uint64_t place = l->place[words[i]];
+        for (struct tr_lda_cursor c = tr_lda_row(l, lda_memory_of(m, place), place); tr_lda_next(&c);)
+            w.n[i] += l->kind[place] == TR_LDA_WIDE ? 2 : 1;
+    }
+    TR_TRY(tr_snapshot_rows(snapshot, "numbers_of_words", TR_I32, m->words, 1, words, 0, n, w.n));
+    TR_TRY(list_open(n, w.n, 4, &w));
+    for (size_t i = 0; i < n && !restores; i++) {
+        uint64_t place = l->place[words[i]];
+        uint32_t *number = w.number + w.begin[i];
+        bool wide = l->kind[place] == TR_LDA_WIDE;
+        for (struct tr_lda_cursor c = tr_lda_row(l, lda_memory_of(m, place), place); tr_lda_next(&c);) {
+            *number++ = wide ? c.topic : c.topic | c.count << 16;
+            if (wide) *number++ = c.count;
+        }
+    }
+    TR_TRY(tr_snapshot_lists(snapshot, "counts_of_words", TR_I32, m->words, words, 0, n, w.begin, w.number));
+    for (size_t i = 0; i < n && restores; i++) {
+        uint64_t place = l->place[words[i]];
+        uint32_t size = l->kind[place] == TR_LDA_WIDE ? 2 : 1, pairs = w.n[i] / size;
+        const uint32_t *number = w.number + w.begin[i];
+        if (pairs > l->topics)
+            return tr_fail(TR_ERR_DATA, "word %llu has %u topics", (unsigned long long)words[i] + 1, pairs);
+        for (uint32_t k = 0; k < pairs; k++, number += size)
+            m->counts[0][k] = size == 2 ? (struct tr_lda_count){number[0], number[1]}
+                                        : (struct tr_lda_count){number[0] & 0xffff, number[0] >> 16};
+        TR_TRY(tr_lda_row_write(l, lda_memory_of(m, place), place, m->counts[0], pairs));
+    }
+    return TR_OK;
+}
+
+static int lda_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
+{
+    struct tr_lda *m = state;
+    int64_t groups = me->groups;
+    TR_TRY(tr_model_keep_evaluation(snapshot, &m->last));
+    TR_TRY(tr_snapshot_common(snapshot, "groups", TR_I64, 1, &groups));
+    TR_TRY(tr_model_keep_sums(me, snapshot, "log_words", 1, &m->log_words));
+    if (tr_snapshot_restores(snapshot)) {
+        m->first_clock = me->clock;
+        m->groups_before = groups;
+    }
+    if (me->worker >= 0) {
+        TR_TRY(keep_documents(m, snapshot));
+        /* Values that are equal on all workers; the first worker stores them. Several groups sum totals before each sweep. */
+        size_t topics = m->layout.topics;
+        bool restores = tr_snapshot_restores(snapshot), mine = me->worker == 0 || restores;
+        struct {
+            const char *name;
+            enum tr_dtype dtype;
+            size_t n;
+            void *values;
+        } numbers[] = {{"alpha", TR_F64, topics, m->alpha},
+                       {"beta", TR_F64, 1, &m->beta},
+                       {"totals", TR_I64, topics, m->total}};
+        for (size_t i = 0; i < (groups > 1 ? 2 : 3); i++)
+            TR_TRY(tr_snapshot_rows(snapshot, numbers[i].name, numbers[i].dtype, numbers[i].n, 1, NULL, 0,
+                                    mine ? numbers[i].n : 0, numbers[i].values));
+        if (restores) {
+            tr_lda_priors(m->sampler, m->alpha, m->beta);
+            tr_lda_set_totals(m->sampler, m->total);
+        }
+        bool found;
+        TR_TRY(tr_snapshot_own(snapshot, "draws", &m->sampler->rng, sizeof m->sampler->rng, &found));
+        if (tr_snapshot_restores(snapshot) && !found)
+            tr_lda_reseed(m->sampler, (uint64_t)me->worker, (uint64_t)me->clock + 1);
+        if (groups == 1) TR_TRY(keep_words(m, snapshot));
+    }
+    /* The histograms in the table are used in the clock after they were pushed, if at all. In that clock they belong to the
+     * restored documents. Otherwise the table is cleared and all workers push them again. */
+    if (!m->histograms || !tr_snapshot_restores(snapshot)) return TR_OK;
+    bool used = m->groups_before > 1 && lda_fits_before(m, me->clock);
+    if (!used) tr_table_clear(m->histograms);
+    if (!used || me->worker < 0) return TR_OK;
+    return lda_count_documents(m, &m->sent);
+}
+
 /* ---- one group: the table is written at the end ---- */
 
 /* A resumed run may have tables that several groups wrote. */
@@ -518,7 +935,7 @@ static int store_counts(tr_worker *me, void *state)
 {
     struct tr_lda *m = state;
     (void)me;
-    int status = tr_lda_look(m);
+    int status = lda_look(m);
     return end_clock(status == TR_OK ? push_blocks(m) : status);
 }
 
@@ -549,7 +966,7 @@ static int lda_train(void *model)
                       .rotates = true,
                       .evaluate = lda_evaluate,
                       .summarize = lda_summarize,
-                      .snapshot = tr_lda_snapshot};
+                      .snapshot = lda_snapshot};
     tr_stage store = {.name = "store",
                       .state = m,
                       .clocks = 1,

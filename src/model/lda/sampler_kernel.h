@@ -392,4 +392,3 @@ static void NAME(sample)(struct tr_lda_sampler *s, int number, void *block)
 
 #undef WEIGH
 #undef WEIGH_EACH
-#undef NAME

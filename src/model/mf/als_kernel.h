@@ -324,8 +324,8 @@ static float NAME(descend)(const float *a, size_t ld, size_t n, size_t rank, flo
     return most;
 }
 
-static const struct kernel NAME(kernel) = {NAME(gram), NAME(pack),   NAME(turn), NAME(combine),
-                                           NAME(dots), NAME(factor), NAME(back), NAME(descend)};
+static const struct kernel NAME(kernel)[] = {
+    {NAME(gram), NAME(pack), NAME(turn), NAME(combine), NAME(dots), NAME(factor), NAME(back), NAME(descend)}};
 
 #undef V
 #undef VEC
@@ -337,4 +337,3 @@ static const struct kernel NAME(kernel) = {NAME(gram), NAME(pack),   NAME(turn),
 #undef TILE
 #undef ALWAYS
 #undef HIDE
-#undef NAME

@@ -17,42 +17,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-
 #include "mf.h"
 
 enum { TR_MF_BATCH = 16 }; /* maximum number of ratings per step */
 
 /* Vectors wider than those of the level are passed between inlined functions only: no ABI is involved. */
 #pragma GCC diagnostic ignored "-Wpsabi"
-#define NAME(f) f##_plain
-#include "sgd_kernel.h"
-#undef NAME
-#ifdef TR_CPU_LEVELS
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c")
-#define NAME(f) f##_avx2
-#include "sgd_kernel.h"
-#undef NAME
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl")
-#define NAME(f) f##_avx512
-#include "sgd_kernel.h"
-#undef NAME
-#pragma GCC pop_options
-#endif
+#define TR_KERNEL "model/mf/sgd_kernel.h"
+#include "trireme/cpu.h"
 
 double tr_mf_tile_pass(const struct tr_mf_pass *pass, const struct tr_mf_tile *tile,
                        const struct tr_mf_rows *users, const struct tr_mf_rows *items)
 {
-#ifdef TR_CPU_LEVELS
-    if (pass->level == TR_CPU_AVX512) return tile_avx512(pass, tile, users, items);
-    if (pass->level == TR_CPU_AVX2) return tile_avx2(pass, tile, users, items);
-#endif
-    return tile_plain(pass, tile, users, items);
+    return TR_BY_LEVEL(pass->level, tile)(pass, tile, users, items);
 }
 
 struct tr_mf_sgd {

@@ -5,10 +5,6 @@
 
 #include "mf.h"
 
-#ifdef TR_CPU_LEVELS
-#include <immintrin.h>
-#endif
-
 enum {
     BLOCK = 16,    /* sizes of matrices are multiples of it */
     DEPTH = 128,   /* ratings per panel: three vectors of columns stay in the L1 cache */
@@ -30,22 +26,8 @@ struct kernel {
     float (*descend)(const float *a, size_t ld, size_t n, size_t rank, float *x, float *slope);
 };
 
-#define NAME(f) f##_plain
-#include "als_kernel.h"
-
-#ifdef TR_CPU_LEVELS
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c")
-#define NAME(f) f##_avx2
-#include "als_kernel.h"
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl")
-#define NAME(f) f##_avx512
-#include "als_kernel.h"
-#pragma GCC pop_options
-#endif
+#define TR_KERNEL "model/mf/als_kernel.h"
+#include "trireme/cpu.h"
 
 /* The factorization in f32 is accepted if each pivot keeps this fraction of its value before the elimination. This holds in any
  * case if λ' is the second fraction of the trace. */
@@ -110,13 +92,7 @@ int tr_solver_new(const struct tr_solve_problem *problem, enum tr_cpu level, str
     TR_TRY(TR_NEW(&s, 1));
     *solver = s;
     s->problem = *problem;
-    s->kernel = &kernel_plain;
-#ifdef TR_CPU_LEVELS
-    if (level == TR_CPU_AVX2) s->kernel = &kernel_avx2;
-    if (level == TR_CPU_AVX512) s->kernel = &kernel_avx512;
-#else
-    (void)level;
-#endif
+    s->kernel = TR_BY_LEVEL(level, kernel);
     s->n = round_up(problem->rank);
     s->ld = solve_leading(s->n);
     TR_TRY(TR_NEW_ALIGNED(&s->memory, lay_out(s, NULL), true));
