@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "bins.h"
+#include "trees.h"
 
 /* ================ bins ================ */
 
@@ -145,12 +145,6 @@ static inline void sample_copy_number(const struct maker *m, size_t row, float x
 
 /* ---- one column ---- */
 
-static int bins_by_pair(const void *a, const void *b)
-{
-    const uint64_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 /* Makes cuts such that bins have about the same number of rows. A number that fills a bin alone gets its own. */
 static int bins_cut_runs(struct maker *m, size_t runs, size_t bins)
 {
@@ -181,22 +175,6 @@ struct arrival {
     float *value;    /* numbers of a piece */
     size_t *at;      /* per worker: index of its next column in value */
 };
-
-/* Receives the counts of this worker's columns from all workers. */
-static int sample_exchange_counts(const struct maker *m, const struct sample *s, struct arrival *a)
-{
-    size_t workers = (size_t)tr_workers(m->tr), mine = m->end - m->first;
-    TR_FREED size_t *bytes = NULL;
-    TR_TRY(TR_NEW(&a->count, workers * mine));
-    TR_TRY(TR_NEW(&a->at, workers));
-    TR_TRY(TR_NEW(&bytes, 2 * workers));
-    for (size_t w = 0; w < workers; w++) {
-        struct range r = sample_columns(m, (int)w, 0, 1);
-        bytes[w] = (r.end - r.first) * sizeof *a->count;
-        bytes[workers + w] = mine * sizeof *a->count;
-    }
-    return tr_exchange(m->tr, TR_SET_WORKERS, s->count, bytes, a->count, bytes + workers);
-}
 
 /* Sends the numbers of a piece to the workers that make the bins of its columns, and receives those of own columns. */
 static int sample_exchange_piece(const struct maker *m, size_t piece, const struct sample *s,
@@ -236,7 +214,7 @@ static int sample_exchange_piece(const struct maker *m, size_t piece, const stru
                 sample_copy_number(m, i, rows->dense[i * columns + c], &at[c], value);
         for (uint64_t k = rows->dense ? 0 : rows->begin[i]; !rows->dense && k < rows->begin[i + 1]; k++) {
             size_t *to = &at[m->data->keys[rows->column[k]]];
-            if (*to != SIZE_MAX) sample_copy_number(m, i, rows->value ? rows->value[k] : 1, to, value);
+            if (*to != SIZE_MAX) sample_copy_number(m, i, tr_value_at(rows, k), to, value);
         }
     }
     TR_TRY(TR_NEW(&a->value, total));
@@ -279,7 +257,7 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
             tr_sort_u32(m->key, m->other, n);
         } else {
             TR_TRY(TR_GROW(&m->mass, &m->mass_capacity, n));
-            if (n > 0) qsort(m->pair, n, sizeof *m->pair, bins_by_pair);
+            if (n > 0) qsort(m->pair, n, sizeof *m->pair, tr_compare_u64);
             for (size_t i = 0; i < n; i++) {
                 uint32_t bits = (uint32_t)m->pair[i];
                 m->key[i] = (uint32_t)(m->pair[i] >> 32);
@@ -352,15 +330,12 @@ static int bins_gather(struct maker *m, const uint32_t *mine, struct tr_bins *bi
 
 static void maker_free(struct maker *m)
 {
-    void *arrays[] = {m->cuts, m->key, m->other, m->run, m->pair, m->mass};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    TR_FREE_ALL(m->cuts, m->key, m->other, m->run, m->pair, m->mass);
 }
 
 static void arrival_free(struct arrival *a)
 {
-    free(a->count);
-    free(a->value);
-    free(a->at);
+    TR_FREE_ALL(a->count, a->value, a->at);
 }
 
 int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, const float *weight,
@@ -397,7 +372,18 @@ int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, co
     bins->sparse = seen[1] > 0;
     sample.pieces = (size_t)seen[2] * (weight ? 2 : 1) * sizeof(float) / (size_t)workers / PIECE_BYTES + 1;
     m.info = info;
-    TR_TRY(sample_exchange_counts(&m, &sample, &a));
+    /* each worker receives the counts of its columns from all workers */
+    size_t mine = m.end - m.first;
+    TR_FREED size_t *bytes = NULL; /* to each worker, from each worker */
+    TR_TRY(TR_NEW(&a.count, (size_t)workers * mine));
+    TR_TRY(TR_NEW(&a.at, (size_t)workers));
+    TR_TRY(TR_NEW(&bytes, 2 * (size_t)workers));
+    for (int w = 0; w < workers; w++) {
+        struct range r = sample_columns(&m, w, 0, 1);
+        bytes[w] = (r.end - r.first) * sizeof *a.count;
+        bytes[workers + w] = mine * sizeof *a.count;
+    }
+    TR_TRY(tr_exchange(tr, TR_SET_WORKERS, count, bytes, a.count, bytes + workers));
     for (size_t piece = 0; piece < sample.pieces; piece++) {
         struct range own = sample_columns(&m, worker, piece, sample.pieces);
         TR_TRY(sample_exchange_piece(&m, piece, &sample, &a));
@@ -564,19 +550,12 @@ static int binned_open_sparse(const struct tr_bins *bins, const tr_data *data, s
         if (i == there && (there += tr_data_ready(data, i, rows->n - i)) == i) return TR_OK;
         for (uint64_t k = from->begin[i]; k < from->begin[i + 1]; k++) {
             const struct tr_column_bins *c = &bins->column[data->keys[from->column[k]]];
-            uint32_t bin = bin_of_number(c, from->value ? from->value[k] : 1);
+            uint32_t bin = bin_of_number(c, tr_value_at(from, k));
             if (bin != c->zero && bin < c->bins) rows->place[n++] = (uint32_t)(c->offset + bin);
         }
         rows->begin[i + 1] = n;
     }
     return TR_OK;
-}
-
-/* Keys contain the number of rows in the upper half and the column in the lower half. */
-static int bundler_compare(const void *a, const void *b)
-{
-    const uint64_t *x = a, *y = b;
-    return (*x < *y) - (*x > *y);
 }
 
 static void bundler_free(uint64_t ***taken)
@@ -593,7 +572,8 @@ int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows)
     TR_FREED uint64_t *begin =
         NULL; /* the rows row[begin[c]] .. row[begin[c + 1] - 1] of column c are not in the bin of 0 */
     TR_FREED uint32_t *row = NULL;
-    TR_FREED uint64_t *order = NULL; /* columns, by descending number of rows */
+    TR_FREED uint64_t *order =
+        NULL; /* complements of (number of rows, column): ascending = by descending number of rows */
     TR_FREED uint32_t *bytes = NULL; /* per bundle: number of byte values in use */
     /* per bundle: a bit per row that is not 0 in one of its columns; NULL after the last one */
     TR_CLOSED_BY(bundler_free) uint64_t **taken = NULL;
@@ -614,12 +594,12 @@ int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows)
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
             row[begin[column[rows->place[k]] + 1]++] = i;
     for (uint32_t c = (uint32_t)rows->first; c < rows->end; c++)
-        if (bins->column[c].bins > 1) order[columns++] = (begin[c + 1] - begin[c]) << 32 | c;
-    qsort(order, columns, sizeof *order, bundler_compare);
+        if (bins->column[c].bins > 1) order[columns++] = ~((begin[c + 1] - begin[c]) << 32 | c);
+    qsort(order, columns, sizeof *order, tr_compare_u64);
 
     /* Each column goes to the first bundle where it fits. */
     for (size_t i = 0; i < columns; i++) {
-        uint32_t c = (uint32_t)order[i], values = bins->column[c].bins - 1u, at = 0;
+        uint32_t c = (uint32_t)~order[i], values = bins->column[c].bins - 1u, at = 0;
         for (; at < bundles; at++) {
             uint64_t k = begin[c];
             if (bytes[at] + values > TR_BINS) continue;
@@ -663,15 +643,9 @@ int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, bool bundle, 
 
 void tr_binned_free(struct tr_binned *rows)
 {
-    free(rows->block);
-    free(rows->of_bundle);
-    free(rows->bundled);
-    free(rows->column);
-    free(rows->column_begin);
-    free(rows->begin);
-    free(rows->place);
     for (size_t c = 0; c < rows->columns && rows->wide; c++) free(rows->wide[c]);
-    free(rows->wide);
+    TR_FREE_ALL(rows->block, rows->of_bundle, rows->bundled, rows->column, rows->column_begin, rows->begin,
+                rows->place, (void *)rows->wide);
     *rows = (struct tr_binned){0};
 }
 

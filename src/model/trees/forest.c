@@ -35,10 +35,7 @@ int tr_forest_add_set(struct tr_forest *f, const uint32_t *value, size_t n, stru
 
 void tr_forest_free(struct tr_forest *f)
 {
-    free(f->begin);
-    free(f->node);
-    free(f->note);
-    free(f->set);
+    TR_FREE_ALL(f->begin, f->node, f->note, f->set);
     *f = (struct tr_forest){0};
 }
 
@@ -81,7 +78,7 @@ int tr_scorer_open(const struct tr_forest *f, size_t first, size_t columns, stru
     uint32_t n = 0;
     TR_TRY(TR_NEW(&s->place, columns));
     for (size_t i = f->begin[first]; i < f->nodes; i++)
-        if (f->node[i].feature != (uint32_t)TR_LEAF) s->place[f->node[i].feature] = 1;
+        if (f->node[i].feature != TR_LEAF) s->place[f->node[i].feature] = 1;
     for (size_t c = 0; c < columns; c++) s->n_used += s->place[c];
     TR_TRY(TR_NEW(&s->used, s->n_used));
     TR_TRY(TR_NEW(&s->offset, s->n_used));
@@ -97,13 +94,13 @@ int tr_scorer_open(const struct tr_forest *f, size_t first, size_t columns, stru
         size_t nodes = (size_t)(f->begin[t + 1] - f->begin[t]);
         uint32_t first_leaf[MOST_NODES] = {0}; /* per node: index of the first leaf below it */
         for (size_t i = nodes; i-- > 0;) {
-            bool leaf = node[i].feature == (uint32_t)TR_LEAF;
+            bool leaf = node[i].feature == TR_LEAF;
             q[i].at = leaf ? 0 : s->place[node[i].feature] * TR_SIDE;
             q[i].stay = leaf ? 1 : q[node[i].child].stay + q[node[i].child + 1].stay;
         }
         for (size_t i = 0; i < nodes && nodes <= MOST_NODES; i++) {
             uint32_t child = node[i].child;
-            if (node[i].feature == (uint32_t)TR_LEAF) {
+            if (node[i].feature == TR_LEAF) {
                 q[first_leaf[i]].leaf = (uint32_t)i;
                 continue;
             }
@@ -119,8 +116,7 @@ void tr_scorer_close(struct tr_scorer **scorer)
 {
     struct tr_scorer *s = *scorer;
     if (!s) return;
-    void *arrays[] = {s->question, s->used, s->place, s->offset, s->number, s};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    TR_FREE_ALL(s->question, s->used, s->place, s->offset, s->number, s);
     *scorer = NULL;
 }
 
@@ -137,7 +133,7 @@ void tr_scorer_read(struct tr_scorer *s, const tr_batch *rows, const tr_key *key
     for (size_t i = 0; i < n && !rows->dense; i++)
         for (uint64_t k = rows->begin[first + i]; k < rows->begin[first + i + 1]; k++) {
             uint32_t column = rows->column[k], at = s->place[keys ? keys[column] : column];
-            if (at != (uint32_t)NONE) s->number[at * TR_SIDE + i] = rows->value ? rows->value[k] : 1;
+            if (at != (uint32_t)NONE) s->number[at * TR_SIDE + i] = tr_value_at(rows, k);
         }
 }
 
@@ -152,27 +148,22 @@ static float scorer_number_of_bin(const struct tr_column_bins *c, uint32_t bin)
 static void scorer_read_binned(struct tr_scorer *s, const struct tr_bins *bins, const struct tr_binned *rows,
                                size_t first, size_t n)
 {
-    if (!rows->block) {
-        if (s->n_used != 0) { /* no tree has a split */
-            for (size_t k = 0; k < s->n_used; k++) s->offset[k] = (uint32_t)bins->column[s->used[k]].offset;
-            memset(s->number, 0, s->n_used * TR_SIDE * sizeof *s->number);
-            for (size_t i = 0; i < n; i++)
-                for (uint64_t p = rows->begin[first + i]; p < rows->begin[first + i + 1]; p++) {
-                    uint32_t place = rows->place[p];
-                    size_t k = tr_place_u32(s->offset, s->n_used, place + 1);
-                    if (k == 0) continue;
-                    const struct tr_column_bins *c = &bins->column[s->used[k - 1]];
-                    if (place < c->offset + c->bins)
-                        s->number[(k - 1) * TR_SIDE + i] =
-                            scorer_number_of_bin(c, place - (uint32_t)c->offset);
-                }
-        }
-        return;
-    }
-    for (size_t k = 0; k < s->n_used; k++)
+    for (size_t k = 0; k < s->n_used && rows->block; k++)
         for (size_t i = 0; i < n; i++)
             s->number[k * TR_SIDE + i] =
                 scorer_number_of_bin(&bins->column[s->used[k]], tr_bin_of(bins, rows, first + i, s->used[k]));
+    if (rows->block || s->n_used == 0) return; /* n_used = 0: no tree has a split */
+    for (size_t k = 0; k < s->n_used; k++) s->offset[k] = (uint32_t)bins->column[s->used[k]].offset;
+    memset(s->number, 0, s->n_used * TR_SIDE * sizeof *s->number);
+    for (size_t i = 0; i < n; i++)
+        for (uint64_t p = rows->begin[first + i]; p < rows->begin[first + i + 1]; p++) {
+            uint32_t place = rows->place[p];
+            size_t k = tr_place_u32(s->offset, s->n_used, place + 1);
+            if (k == 0) continue;
+            const struct tr_column_bins *c = &bins->column[s->used[k - 1]];
+            if (place < c->offset + c->bins)
+                s->number[(k - 1) * TR_SIDE + i] = scorer_number_of_bin(c, place - (uint32_t)c->offset);
+        }
 }
 
 /* ---- trees ---- */
@@ -185,7 +176,7 @@ TR_CPU_CLONES static void scorer_ask_all(const struct tr_forest *f, const struct
     for (size_t k = 0; k < n; k++) {
         const float *x = number + q[k].at, most = node[k].number;
         uint32_t stay = q[k].stay;
-        if (node[k].feature == (uint32_t)TR_LEAF) continue;
+        if (node[k].feature == TR_LEAF) continue;
         if (node[k].flags & TR_NODE_CATEGORY)
             for (size_t i = 0; i < TR_SIDE; i++)
                 alive[i] &= tr_goes_left(f, &node[k], x[i]) ? ~(uint32_t)0 : stay;
@@ -211,7 +202,7 @@ const uint32_t *tr_scorer_leaves(struct tr_scorer *s, size_t tree)
             moved = 0;
             for (size_t i = 0; i < TR_SIDE; i++) {
                 const struct tr_node *at = &node[s->leaf[i]];
-                if (at->feature == (uint32_t)TR_LEAF) continue;
+                if (at->feature == TR_LEAF) continue;
                 moved = 1;
                 s->leaf[i] = at->child + !tr_goes_left(f, at, s->number[q[s->leaf[i]].at + i]);
             }
@@ -300,7 +291,7 @@ static void contributions_descend(const struct explainer *e, size_t at, struct t
         path[i + 1].weight += branch.is * path[i].weight * (double)(i + 1) / (double)(n + 1);
         path[i].weight *= branch.unknown * (double)(n - i) / (double)(n + 1);
     }
-    if (node->feature == (uint32_t)TR_LEAF) {
+    if (node->feature == TR_LEAF) {
         for (size_t i = 1; i <= n; i++)
             e->to[path[i].feature] +=
                 path_without(path, n, i, false) * (path[i].is - path[i].unknown) * (double)node->number;
@@ -336,14 +327,14 @@ int tr_contributions_open(const struct tr_forest *f, struct tr_contributions *c)
         double *weight = c->weight + first, *mean = c->mean + first;
         depth[0] = 0;
         for (size_t i = 0; i < n; i++) {
-            if (node[i].feature == (uint32_t)TR_LEAF) continue;
+            if (node[i].feature == TR_LEAF) continue;
             depth[node[i].child] = depth[node[i].child + 1] = depth[i] + 1;
             c->depth = tr_max_size(c->depth, depth[i] + 1);
         }
         for (size_t i = n; i-- > 0;) {
             weight[i] = (double)f->note[first + i].weight;
             mean[i] = (double)node[i].number;
-            if (node[i].feature == (uint32_t)TR_LEAF) continue;
+            if (node[i].feature == TR_LEAF) continue;
             double left = weight[node[i].child], right = weight[node[i].child + 1],
                    part = left + right > 0 ? left / (left + right) : 0.5;
             weight[i] = left + right;
@@ -368,6 +359,6 @@ void tr_contributions_add(const struct tr_contributions *c, const struct tr_fore
                               to + t % outputs * (columns + 1)};
         e.to[columns] += c->mean[f->begin[t]];
         contributions_descend(&e, 0, c->path, 0,
-                              (struct tr_known){.feature = (uint32_t)TR_LEAF, .unknown = 1, .is = 1});
+                              (struct tr_known){.feature = TR_LEAF, .unknown = 1, .is = 1});
     }
 }

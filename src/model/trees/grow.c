@@ -243,7 +243,8 @@ void tr_scan_column(const struct tr_trees *m, const struct tr_scan *s, const tr_
     }
 }
 
-bool tr_split_is_better(const struct tr_split *a, const struct tr_split *b)
+/* Compares splits by different columns. */
+static bool split_is_better(const struct tr_split *a, const struct tr_split *b)
 {
     return a->gain > b->gain || (a->gain == b->gain && a->gain > 0 && a->column < b->column);
 }
@@ -395,19 +396,6 @@ struct side_bytes {
     uint32_t left[TR_BINS / 32];
 };
 
-static bool sides_bytes(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
-                        const uint8_t *left, struct side_bytes *of)
-{
-    if (!rows->block || (rows->wide && rows->wide[column])) return false;
-    struct tr_bundled at = rows->bundled[column];
-    *of =
-        (struct side_bytes){tr_byte_of(rows, 0, at.bundle), tr_block_width(rows, at.bundle / TR_BLOCK), {0}};
-    if (rows->of_bundle) *of = (struct side_bytes){rows->of_bundle + at.bundle * rows->n, 1, {0}};
-    for (uint32_t b = 0; b < TR_BINS; b++)
-        of->left[b / 32] |= (uint32_t)left[tr_bin_of_byte(&bins->column[column], at.first, b)] << b % 32;
-    return true;
-}
-
 #ifdef TR_CPU_LEVELS
 
 /* Finds the sides of eight rows at a time; returns the number of rows processed. */
@@ -432,12 +420,20 @@ static __attribute__((target("avx2"))) size_t sides_find_avx2(const struct side_
 }
 #endif
 
+/* Finds the sides of n rows: a bit per row, 1 = left. left: per bin. */
 static void sides_find(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
                        const uint8_t *left, const uint32_t *row, size_t n, uint64_t *side)
 {
-    struct side_bytes of;
-    bool bytes = sides_bytes(bins, rows, column, left, &of);
+    bool bytes = rows->block && !(rows->wide && rows->wide[column]);
+    struct side_bytes of = {0};
     size_t i = 0;
+    if (bytes) {
+        struct tr_bundled at = rows->bundled[column];
+        of.byte = rows->of_bundle ? rows->of_bundle + at.bundle * rows->n : tr_byte_of(rows, 0, at.bundle);
+        of.apart = rows->of_bundle ? 1 : tr_block_width(rows, at.bundle / TR_BLOCK);
+        for (uint32_t b = 0; b < TR_BINS; b++)
+            of.left[b / 32] |= (uint32_t)left[tr_bin_of_byte(&bins->column[column], at.first, b)] << b % 32;
+    }
 #ifdef TR_CPU_LEVELS
     if (bytes && rows->n <= INT32_MAX / of.apart && tr_cpu() >= TR_CPU_AVX2)
         i = sides_find_avx2(&of, row, n, side);
@@ -580,7 +576,7 @@ static int grow_find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t
         for (size_t w = 0; w < (size_t)tr_workers(m->tr); w++) {
             struct tr_split other;
             memcpy(&other, (const char *)tr_trees_merge_sent(m->merge, w) + i * bytes, bytes);
-            if (w == 0 || tr_split_is_better(&other, &leaf[i]->split)) leaf[i]->split = other;
+            if (w == 0 || split_is_better(&other, &leaf[i]->split)) leaf[i]->split = other;
         }
     return TR_OK;
 }
@@ -613,7 +609,7 @@ static int grow_start_tree(struct tr_trees *m)
     m->tree.base = grow_curvature(m, root->sums.sum) / fmax(rows, 1);
     g->pooled = g->leaves = g->slots = g->nodes = 1;
     g->ahead = 0;
-    g->node[0] = (struct tr_node){.feature = (uint32_t)TR_LEAF};
+    g->node[0] = (struct tr_node){.feature = TR_LEAF};
     TR_TRY(grow_build(m, &root, 1));
     return grow_find_splits(m, &root, 1);
 }
@@ -651,7 +647,7 @@ static int grow_add_node(struct tr_trees *m, const struct leaf *leaf)
     size_t cuts = (size_t)column->bins - 1 - column->missing;
     *node = (struct tr_node){.feature = s->column, .child = (uint32_t)g->nodes};
     g->note[leaf->node] = (struct tr_node_note){s->gain, (float)grow_curvature(m, leaf->sums.sum)};
-    g->node[g->nodes] = g->node[g->nodes + 1] = (struct tr_node){.feature = (uint32_t)TR_LEAF};
+    g->node[g->nodes] = g->node[g->nodes + 1] = (struct tr_node){.feature = TR_LEAF};
     if (s->values > 0) {
         uint32_t value[TR_SPLIT_VALUES];
         for (size_t i = 0; i < s->values; i++) value[i] = s->value[i];
@@ -898,17 +894,10 @@ int tr_grower_open(struct tr_trees *m)
 void tr_grower_close(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
-    free(m->row);
-    free(m->pair);
-    free(m->scratch);
-    free(m->drawn);
-    free(m->side);
     tr_voting_close(&m->voting);
     tr_trees_merge_close(&m->merge);
-    free(m->categories);
+    TR_FREE_ALL(m->row, m->pair, m->scratch, m->drawn, m->side, m->categories);
     if (!g) return;
-    void *arrays[] = {g->goes_left, g->slot, g->own, g->pool, g->leaf, g->sums, g->node, g->note};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    free(g);
+    TR_FREE_ALL(g->goes_left, g->slot, g->own, g->pool, g->leaf, g->sums, g->node, g->note, g);
     m->grower = NULL;
 }

@@ -85,8 +85,7 @@ void tr_trees_merge_close(struct tr_trees_merge **merge)
     if (!g) return;
     if (!g->memory) free(g->local);
     tr_set_memory_close(&g->memory);
-    void *arrays[] = {g->share, g->packed, g->arrived, g->bytes, g->messages, g};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    TR_FREE_ALL(g->share, g->packed, g->arrived, g->bytes, g->messages, g);
     *merge = NULL;
 }
 
@@ -103,20 +102,6 @@ struct tr_trees_share tr_trees_merge_columns(const struct tr_trees_merge *g, siz
 TR_CPU_CLONES static void merge_add(tr_pair *restrict to, const tr_pair *restrict from, size_t n)
 {
     for (size_t i = 0; i < n; i++) to[i] += from[i];
-}
-
-/* Sends shares to the workers that have the same columns. */
-static int merge_exchange(struct tr_trees_merge *g, const struct tr_trees_share *share)
-{
-    size_t member = g->me % g->members;
-    for (size_t w = 0; w < g->workers; w++) {
-        bool same = w % g->members == member;
-        g->bytes[w] = same ? share[w].bins * sizeof *g->local : 0;
-        g->bytes[g->workers + w] = same ? share[g->me].bins * sizeof *g->local : 0;
-        if (w != g->me) g->done.bytes += (double)g->bytes[w];
-    }
-    return tr_exchange(g->tr, TR_SET_WORKERS, g->local + share[member].offset, g->bytes, g->arrived,
-                       g->bytes + g->workers);
 }
 
 int tr_trees_merge_add(struct tr_trees_merge *g, const struct tr_trees_share *share, size_t n, tr_pair *sum)
@@ -142,7 +127,18 @@ int tr_trees_merge_add(struct tr_trees_merge *g, const struct tr_trees_share *sh
         }
         return tr_reduce_scatter(g->tr, TR_SET_WORKERS, TR_I64, n > 1 ? g->packed : g->local, g->bytes, sum);
     }
-    TR_TRY(g->memory ? tr_set_memory_meet(g->memory) : merge_exchange(g, share));
+    if (g->memory) {
+        TR_TRY(tr_set_memory_meet(g->memory));
+    } else { /* send shares to the workers that have the same columns */
+        for (size_t w = 0; w < g->workers; w++) {
+            bool same = w % g->members == g->me % g->members;
+            g->bytes[w] = same ? share[w].bins * sizeof *sum : 0;
+            g->bytes[g->workers + w] = same ? own->bins * sizeof *sum : 0;
+            if (w != g->me) g->done.bytes += (double)g->bytes[w];
+        }
+        TR_TRY(tr_exchange(g->tr, TR_SET_WORKERS, g->local + share[g->me % g->members].offset, g->bytes,
+                           g->arrived, g->bytes + g->workers));
+    }
     for (size_t i = 0; i < g->groups; i++) {
         const tr_pair *shared =
                           g->memory ? (void *)merge_memory_of(g, i * g->members + g->me % g->members) : NULL,
@@ -311,47 +307,40 @@ int tr_trees_gather_scores(struct tr_trees *m, float *own, size_t apart)
     return TR_OK;
 }
 
-static int columns_replace_rows(struct tr_trees *m, const size_t *rows, struct tr_binned *all)
+static void parcel_free(struct parcel *p)
 {
-    float *score = m->score;
-    void *label = NULL, *weight = m->weight, *number = m->number;
-    m->own_first = sum_of_sizes(rows, (size_t)tr_set_rank(m->tr, TR_SET_GROUP));
-    tr_binned_free(&m->rows);
-    m->rows = *all;
-    *all = (struct tr_binned){0};
-    m->score = NULL;
-    int status = TR_NEW(&m->score, m->rows.n * (size_t)m->outputs);
-    if (status == TR_OK) status = tr_trees_gather_scores(m, score, m->own_rows);
-    free(score);
-    if (status == TR_OK) status = group_gather_from(m, rows, sizeof *m->label, m->label, &label);
-    if (status == TR_OK) status = group_gather(m, rows, sizeof *m->weight, &weight);
-    if (status == TR_OK) status = group_gather(m, rows, sizeof *m->number, &number);
-    m->label = m->group_label = label;
-    m->weight = weight;
-    m->number = number;
-    return status;
+    TR_FREE_ALL(p->to, p->from, p->sent, p->arrived);
 }
 
 int tr_trees_divide_columns(struct tr_trees *m)
 {
-    TR_FREED size_t *rows = NULL;
-    struct parcel p = {0};
     if (m->members == 1) return TR_OK;
+    TR_FREED size_t *rows = NULL; /* per member: number of rows that it read */
+    TR_CLOSED_BY(parcel_free) struct parcel p = {0};
     struct tr_trees_share own = tr_trees_merge_columns(m->merge, m->member);
+    TR_CLOSED_BY(tr_binned_free)
     struct tr_binned all = {.columns = m->bins.columns, .first = own.first, .end = own.last};
-    int status = TR_NEW(&p.to, m->members);
-    if (status == TR_OK) status = TR_NEW(&p.from, m->members);
-    if (status == TR_OK) status = TR_NEW(&rows, m->members);
-    if (status == TR_OK) status = tr_all_gather(m->tr, TR_SET_GROUP, &m->rows.n, sizeof m->rows.n, rows);
-    if (status == TR_OK) all.n = sum_of_sizes(rows, m->members);
-    if (status == TR_OK)
-        status = m->bins.sparse ? columns_exchange_sparse(m, &m->rows, rows, &p, &all)
-                                : columns_exchange_dense(m, &m->rows, rows, &p, &all);
-    void *arrays[] = {p.to, p.from, p.sent, p.arrived};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    if (status == TR_OK) status = columns_replace_rows(m, rows, &all);
-    tr_binned_free(&all);
-    return status;
+    TR_TRY(TR_NEW(&p.to, m->members));
+    TR_TRY(TR_NEW(&p.from, m->members));
+    TR_TRY(TR_NEW(&rows, m->members));
+    TR_TRY(tr_all_gather(m->tr, TR_SET_GROUP, &m->rows.n, sizeof m->rows.n, rows));
+    all.n = sum_of_sizes(rows, m->members);
+    TR_TRY(m->bins.sparse ? columns_exchange_sparse(m, &m->rows, rows, &p, &all)
+                          : columns_exchange_dense(m, &m->rows, rows, &p, &all));
+
+    /* The rows of the group replace those of this member. */
+    m->own_first = sum_of_sizes(rows, (size_t)tr_set_rank(m->tr, TR_SET_GROUP));
+    tr_binned_free(&m->rows);
+    m->rows = all;
+    all = (struct tr_binned){0};
+    TR_FREED float *score = m->score;
+    m->score = NULL;
+    TR_TRY(TR_NEW(&m->score, m->rows.n * (size_t)m->outputs));
+    TR_TRY(tr_trees_gather_scores(m, score, m->own_rows));
+    TR_TRY(group_gather_from(m, rows, sizeof *m->label, m->label, (void **)&m->group_label));
+    m->label = m->group_label;
+    TR_TRY(group_gather(m, rows, sizeof *m->weight, (void **)&m->weight));
+    return group_gather(m, rows, sizeof *m->number, (void **)&m->number);
 }
 
 /* ---- splits ---- */
@@ -381,7 +370,7 @@ struct tr_voting {
     size_t votes, most;           /* votes of a worker; number of chosen columns */
     struct vote *mine, *all;      /* per column */
     struct tr_trees_share *share; /* per worker: its share of the chosen columns */
-    uint32_t *chosen;
+    uint32_t *chosen;             /* and as many numbers for sorting */
     tr_pair *sum;
 };
 
@@ -397,7 +386,7 @@ int tr_voting_open(struct tr_trees *m)
     TR_TRY(TR_NEW(&v->mine, columns));
     TR_TRY(TR_NEW(&v->all, columns));
     TR_TRY(TR_NEW(&v->share, (size_t)tr_workers(m->tr)));
-    TR_TRY(TR_NEW(&v->chosen, v->most));
+    TR_TRY(TR_NEW(&v->chosen, 2 * v->most));
     return TR_NEW(&v->sum, m->bins.total);
 }
 
@@ -405,8 +394,7 @@ void tr_voting_close(struct tr_voting **voting)
 {
     struct tr_voting *v = *voting;
     if (!v) return;
-    void *arrays[] = {v->mine, v->all, v->share, v->chosen, v->sum, v};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    TR_FREE_ALL(v->mine, v->all, v->share, v->chosen, v->sum, v);
     *voting = NULL;
 }
 
@@ -422,12 +410,6 @@ static int voting_compare_votes(const void *a, const void *b)
     if (x->votes != y->votes) return x->votes > y->votes ? -1 : 1;
     if (x->gain != y->gain) return x->gain > y->gain ? -1 : 1;
     return (x->column > y->column) - (x->column < y->column);
-}
-
-static int voting_compare_columns(const void *a, const void *b)
-{
-    const uint32_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
 }
 
 int tr_vote(struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *own,
@@ -459,7 +441,7 @@ int tr_vote(struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *
     }
     qsort(v->all, m->bins.columns, sizeof *v->all, voting_compare_votes);
     for (size_t i = 0; i < v->most; i++) v->chosen[i] = v->all[i].column;
-    qsort(v->chosen, v->most, sizeof *v->chosen, voting_compare_columns);
+    tr_sort_u32(v->chosen, v->chosen + v->most, v->most);
     /* Sum the bins of the chosen columns over all rows. */
     tr_pair *local = m->merge->local;
     for (size_t i = 0, at = 0; i < v->most; i++) {

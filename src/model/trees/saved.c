@@ -59,7 +59,7 @@ static int text_put_trees(const struct tr_trees *m, FILE *file,
         TR_TRY(TR_NEW(&parent, t.n));
         parent[0] = UINT32_MAX;
         for (size_t i = 0, inner = 0; i < t.n; i++) {
-            bool leaf = t.node[i].feature == (uint32_t)TR_LEAF;
+            bool leaf = t.node[i].feature == TR_LEAF;
             number[i] = leaf ? -1 - (int64_t)t.leaves++ : (int64_t)inner++;
             t.categories += t.node[i].flags & TR_NODE_CATEGORY ? 1 : 0;
             if (!leaf) parent[t.node[i].child] = parent[t.node[i].child + 1] = (uint32_t)i;
@@ -73,7 +73,7 @@ static int text_put_trees(const struct tr_trees *m, FILE *file,
 
 static bool text_is_leaf(const struct tree *t, size_t i)
 {
-    return t->node[i].feature == (uint32_t)TR_LEAF;
+    return t->node[i].feature == TR_LEAF;
 }
 
 static bool text_is_category(const struct tree *t, size_t i)
@@ -189,7 +189,7 @@ static void lightgbm_put_tree(FILE *file, const struct tree *t, size_t which)
     fputs("is_linear=0\nshrinkage=1\n\n\n", file);
 }
 
-static void lightgbm_begin(FILE *file, const struct tr_trees *m)
+static int lightgbm_write(const struct tr_trees *m, FILE *file)
 {
     unsigned long long outputs = m->outputs, shift = text_shift(m), columns = m->columns + shift;
     fprintf(
@@ -211,11 +211,6 @@ static void lightgbm_begin(FILE *file, const struct tr_trees *m)
         for (uint32_t v = 0; v < values; v++) fprintf(file, "%s%lu", v > 0 ? ":" : "", (unsigned long)v);
     }
     fputs("\n\n", file);
-}
-
-static int lightgbm_write(const struct tr_trees *m, FILE *file)
-{
-    lightgbm_begin(file, m);
     TR_TRY(text_put_trees(m, file, lightgbm_put_tree));
     fputs("end of trees\n", file);
     return TR_OK;
@@ -281,9 +276,18 @@ static void xgboost_put_tree(FILE *file, const struct tree *t, size_t which)
             (unsigned long long)t->columns, t->n);
 }
 
-static void xgboost_end(FILE *file, const struct tr_trees *m)
+static int xgboost_write(const struct tr_trees *m, FILE *file)
 {
     unsigned long long outputs = m->outputs;
+    fputs("{\"learner\":{\"attributes\":{},\"feature_names\":[],\"feature_types\":[", file);
+    for (uint64_t c = 0; c < m->columns && m->values; c++)
+        fprintf(file, "%s\"%s\"", c > 0 ? "," : "", m->values[c] > 0 ? "c" : "q");
+    fprintf(file,
+            "],\"gradient_booster\":{\"model\":{"
+            "\"gbtree_model_param\":{\"num_parallel_tree\":\"1\",\"num_trees\":\"%zu\",\"size_leaf_vector\":"
+            "\"0\"},\"trees\":[",
+            m->forest.trees);
+    TR_TRY(text_put_trees(m, file, xgboost_put_tree));
     fputs("],\"tree_info\":[", file);
     for (size_t k = 0; k < m->forest.trees; k++) fprintf(file, "%s%llu", k > 0 ? "," : "", k % outputs);
     fprintf(file,
@@ -297,20 +301,6 @@ static void xgboost_end(FILE *file, const struct tr_trees *m)
     fprintf(file, "{\"name\":\"%s\",\"%s\":{\"%s\":\"%s\"}}},\"version\":[1,7,0]}\n",
             m->loss->trees.xgboost.name, m->loss->trees.xgboost.group, m->loss->trees.xgboost.key,
             m->loss->trees.xgboost.value ? m->loss->trees.xgboost.value : classes);
-}
-
-static int xgboost_write(const struct tr_trees *m, FILE *file)
-{
-    fputs("{\"learner\":{\"attributes\":{},\"feature_names\":[],\"feature_types\":[", file);
-    for (uint64_t c = 0; c < m->columns && m->values; c++)
-        fprintf(file, "%s\"%s\"", c > 0 ? "," : "", m->values[c] > 0 ? "c" : "q");
-    fprintf(file,
-            "],\"gradient_booster\":{\"model\":{"
-            "\"gbtree_model_param\":{\"num_parallel_tree\":\"1\",\"num_trees\":\"%zu\",\"size_leaf_vector\":"
-            "\"0\"},\"trees\":[",
-            m->forest.trees);
-    TR_TRY(text_put_trees(m, file, xgboost_put_tree));
-    xgboost_end(file, m);
     return TR_OK;
 }
 
@@ -329,14 +319,6 @@ static int text_write(const struct tr_trees *m, const char *folder, const char *
     return status;
 }
 
-static int text_write_both(const struct tr_trees *m)
-{
-    const char *folder;
-    TR_TRY(tr_job_string(m->job, "output", &folder));
-    TR_TRY(text_write(m, folder, "model.txt", lightgbm_write));
-    return text_write(m, folder, "model.json", xgboost_write);
-}
-
 /* ================ members ================ */
 
 /* The nodes of all trees as arrays, one after the other, in the order of trees. The member list below explains them. */
@@ -353,9 +335,8 @@ struct node_arrays {
 
 static void arrays_free(struct node_arrays *a)
 {
-    void *arrays[] = {a->begin,  a->feature,      a->child,          a->number,  a->gain,
-                      a->weight, a->missing_left, a->category_begin, a->category};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    TR_FREE_ALL(a->begin, a->feature, a->child, a->number, a->gain, a->weight, a->missing_left,
+                a->category_begin, a->category);
 }
 
 /* Lists the arrays of the model. model.h5, checkpoints and the broadcast of model.init follow from this list. The sizes must be
@@ -521,7 +502,7 @@ static int model_check_trees(const struct tr_trees *m)
         for (size_t i = 0; i < n; i++) {
             if (!(node[i].flags & TR_NODE_CATEGORY) && isnan(node[i].number))
                 return model_refuse("the number of a node is NaN");
-            if (node[i].feature == (uint32_t)TR_LEAF) continue;
+            if (node[i].feature == TR_LEAF) continue;
             if (node[i].feature >= m->columns)
                 return model_refuse("a node splits by a column that does not exist");
             if (node[i].child <= i || node[i].child + (size_t)1 >= n)
@@ -571,5 +552,9 @@ int tr_trees_fields(void *model, tr_fields *f)
     if (status == TR_OK && reads) status = arrays_to_forest(m, &a);
     if (status == TR_OK && reads) status = model_check_trees(m);
     arrays_free(&a);
-    return status == TR_OK && !reads && tr_rank(m->tr) == 0 ? text_write_both(m) : status;
+    if (status != TR_OK || reads || tr_rank(m->tr) > 0) return status;
+    const char *folder;
+    TR_TRY(tr_job_string(m->job, "output", &folder));
+    TR_TRY(text_write(m, folder, "model.txt", lightgbm_write));
+    return text_write(m, folder, "model.json", xgboost_write);
 }
