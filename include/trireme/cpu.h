@@ -1,15 +1,9 @@
 /* Vector instruction levels of the processor, for kernels that are compiled once per level.
  *
- * A kernel is a header of static functions whose names end in NAME(...). Including this header compiles the file TR_KERNEL once
- * per level, with the instructions of that level enabled. TR_BY_LEVEL() selects a function at run time:
- *
- *     #define TR_KERNEL "x_kernel.h"             // defines static double NAME(sum)(const float *x, size_t n)
- *     #include "trireme/cpu.h"
- *     double sum(const float *x, size_t n) { return TR_BY_LEVEL(tr_cpu(), sum)(x, n); }
- *
- * The path of a kernel is relative to the folders of the compiler's option -I. Kernels use GCC's vector types: a vector of 64
- * bytes maps to the registers of the level. Intrinsics under #ifdef __AVX512F__ are used where they are faster. Where levels
- * round differently, a test compares them.
+ * A kernel is a header of static functions whose names end in NAME(...). A file includes it once per level, with the
+ * instructions of that level enabled (src/model/levels.h does this for the models), and TR_BY_LEVEL() selects a function at run
+ * time. Kernels use GCC's vector types: a vector of 64 bytes maps to the registers of the level. Intrinsics under
+ * #ifdef __AVX512F__ are used where they are faster. Where levels round differently, a test compares them.
  */
 #ifndef TRIREME_CPU_H
 #define TRIREME_CPU_H
@@ -33,6 +27,7 @@ enum tr_cpu { TR_CPU_PLAIN, TR_CPU_AVX2, TR_CPU_AVX512 };
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) /* clang ignores these pragmas */
 #define TR_CPU_LEVELS
+/* Selects f_plain, f_avx2 or f_avx512. */
 #define TR_BY_LEVEL(level, f)                                                                                \
     ((level) == TR_CPU_AVX512 ? f##_avx512 : (level) == TR_CPU_AVX2 ? f##_avx2 : f##_plain)
 #else
@@ -48,29 +43,4 @@ const char *tr_cpu_name(enum tr_cpu level);
 #ifdef __cplusplus
 }
 #endif
-#endif
-
-/* Outside of the guard: each inclusion compiles the kernel that the macro names. */
-#ifdef TR_KERNEL
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-#define NAME(f) f##_plain
-#include TR_KERNEL
-#undef NAME
-#ifdef TR_CPU_LEVELS
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c")
-#define NAME(f) f##_avx2
-#include TR_KERNEL
-#undef NAME
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl")
-#define NAME(f) f##_avx512
-#include TR_KERNEL
-#undef NAME
-#pragma GCC pop_options
-#endif
-#undef TR_KERNEL
 #endif

@@ -35,8 +35,8 @@ struct tr_sparse_row {
     const float *value; /* NULL: ones */
 };
 
-#define TR_KERNEL "model/kmeans/assign_kernel.h"
-#include "trireme/cpu.h"
+#define TR_KERNEL "kmeans/assign_kernel.h"
+#include "../levels.h"
 
 /* The kernels of one level. */
 struct level {

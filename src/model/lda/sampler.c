@@ -367,8 +367,8 @@ static inline void between_words(const struct tr_lda_sampler *s, uint64_t bytes)
     tr_seam();
 }
 
-#define TR_KERNEL "model/lda/sampler_kernel.h"
-#include "trireme/cpu.h"
+#define TR_KERNEL "lda/sampler_kernel.h"
+#include "../levels.h"
 
 void tr_lda_sample(struct tr_lda_sampler *s, int number, void *block)
 {

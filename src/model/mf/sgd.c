@@ -23,8 +23,8 @@ enum { TR_MF_BATCH = 16 }; /* maximum number of ratings per step */
 
 /* Vectors wider than those of the level are passed between inlined functions only: no ABI is involved. */
 #pragma GCC diagnostic ignored "-Wpsabi"
-#define TR_KERNEL "model/mf/sgd_kernel.h"
-#include "trireme/cpu.h"
+#define TR_KERNEL "mf/sgd_kernel.h"
+#include "../levels.h"
 
 double tr_mf_tile_pass(const struct tr_mf_pass *pass, const struct tr_mf_tile *tile,
                        const struct tr_mf_rows *users, const struct tr_mf_rows *items)

@@ -26,8 +26,8 @@ struct kernel {
     float (*descend)(const float *a, size_t ld, size_t n, size_t rank, float *x, float *slope);
 };
 
-#define TR_KERNEL "model/mf/als_kernel.h"
-#include "trireme/cpu.h"
+#define TR_KERNEL "mf/als_kernel.h"
+#include "../levels.h"
 
 /* The factorization in f32 is accepted if each pivot keeps this fraction of its value before the elimination. This holds in any
  * case if λ' is the second fraction of the trace. */
