@@ -460,10 +460,9 @@ int tr_node_rows_read(tr_data *data, size_t reader, size_t readers, const struct
     TR_TRY(TR_NEW(&t.piece, s->files.n));
     struct tr_files rows = {.n = 0};
     uint64_t chunk = options->deal;
+    const struct tr_files *parts = t.hdf5 ? &rows : t.r.files;
     int status = t.hdf5 ? tr_hdf5_rows(&t.r, readers, &rows, &chunk) : TR_OK;
-    if (status == TR_OK)
-        status =
-            tr_files_each_part(t.hdf5 ? &rows : t.r.files, reader, readers, chunk, choose_rows_of_file, &t);
+    if (status == TR_OK) status = tr_files_each_part(parts, reader, readers, chunk, choose_rows_of_file, &t);
     free(rows.file);
     if (status == TR_OK) status = triples ? copy_triples(&t, reader) : copy_rows(&t, node, &s->rows);
     if (triples) in->triples = t.r.triples;

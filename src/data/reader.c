@@ -198,31 +198,34 @@ static int first_lines_gather(const struct tr_files *files, size_t file, struct 
     return TR_OK;
 }
 
+static void first_lines_free(struct tr_first_lines *first)
+{
+    free(first->begin);
+}
+
 static int first_lines_read(const struct tr_files *files, size_t file, struct tr_first_lines *first)
 {
     struct tr_file_part part;
     TR_CLOSED_BY(tr_text_close) struct tr_text *text = NULL;
-    *first = (struct tr_first_lines){.path = files->file[file].path};
+    first->path = files->file[file].path;
     if (!tr_files_part(files, file, 0, 1, &part)) return TR_OK;
     TR_TRY(tr_text_open(files, &part, (size_t)64 << 10, &text));
-    int status = first_lines_gather(files, file, text, first);
+    TR_TRY(first_lines_gather(files, file, text, first));
     size_t n = (size_t)(first->end - first->begin);
     first->text = n > 3 && memcmp(first->begin, "\xef\xbb\xbf", 3) == 0 ? first->begin + 3 : first->begin;
-    bool utf16 = status == TR_OK && n >= 2 && first->offset == 0 &&
+    bool utf16 = n >= 2 && first->offset == 0 &&
                  (memcmp(first->begin, "\xff\xfe", 2) == 0 || memcmp(first->begin, "\xfe\xff", 2) == 0);
-    if (utf16)
-        status = tr_fail(TR_ERR_DATA,
-                         "%s: the text is UTF-16, expected UTF-8: convert it with iconv -f UTF-16 -t UTF-8",
-                         first->path);
-    if (status != TR_OK) free(first->begin);
-    return status;
+    if (!utf16) return TR_OK;
+    return tr_fail(TR_ERR_DATA,
+                   "%s: the text is UTF-16, expected UTF-8: convert it with iconv -f UTF-16 -t UTF-8",
+                   first->path);
 }
 
 int tr_format_detect(const struct tr_files *files, enum tr_format *format)
 {
     *format = TR_FORMAT_AUTO;
     for (size_t file = 0; file < files->n && *format == TR_FORMAT_AUTO; file++) {
-        struct tr_first_lines first;
+        TR_CLOSED_BY(first_lines_free) struct tr_first_lines first = {.begin = NULL};
         if (files->file[file].hdf5) { /* a table with named columns is csv */
             struct tr_head head = {0};
             int status = tr_hdf5_look(&files->file[file], &head);
@@ -235,7 +238,6 @@ int tr_format_detect(const struct tr_files *files, enum tr_format *format)
             if (f->certain == (k < TEXT_FORMATS) && f->sniff && f->sniff(first.text, first.end))
                 *format = (enum tr_format)(k % TEXT_FORMATS + 1);
         }
-        free(first.begin);
     }
     return TR_OK;
 }
@@ -258,21 +260,19 @@ static int head_read_fields(const char *p, char separator, size_t line, tr_field
 int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_head *head, tr_field_fn *read,
                    void *state)
 {
-    struct tr_first_lines first;
+    TR_CLOSED_BY(first_lines_free) struct tr_first_lines first = {.begin = NULL};
     if (files->file[file].hdf5) return tr_hdf5_read_names(&files->file[file], read, state);
     TR_TRY(first_lines_read(files, file, &first));
-    int status = TR_OK;
     const char *begin = tr_next_text(first.text, first.end), *p = begin;
-    for (size_t line = !head->header; p && status == TR_OK; line++) {
+    for (size_t line = !head->header; p; line++) {
         if (line == 1) p = tr_next_text(first.begin + (head->begin - first.offset), first.end);
-        if (!p) break;
+        if (!p) return TR_OK;
         const char *at = p; /* a tab may end an empty first field */
         while (head->separator == '\t' && at > begin && tr_is_blank(at[-1])) at--;
-        status = head_read_fields(at, head->separator, line, read, state);
+        TR_TRY(head_read_fields(at, head->separator, line, read, state));
         if (line > 0) p = tr_next_text(tr_behind_line(p, first.end), first.end);
     }
-    free(first.begin);
-    return status;
+    return TR_OK;
 }
 
 /* ---- heads ---- */
@@ -280,7 +280,7 @@ int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_he
 static int head_read(const struct tr_files *files, size_t file, enum tr_format format, int header,
                      struct tr_head *head)
 {
-    struct tr_first_lines first;
+    TR_CLOSED_BY(first_lines_free) struct tr_first_lines first = {.begin = NULL};
     const struct tr_file *f = &files->file[file];
     const struct tr_text_format *text = tr_text_format(format);
     bool may_be = format == TR_FORMAT_HDF5 || format == TR_FORMAT_CSV;
@@ -291,9 +291,7 @@ static int head_read(const struct tr_files *files, size_t file, enum tr_format f
     if (f->hdf5) return TR_OK;
     TR_TRY(first_lines_read(files, file, &first));
     head->begin = first.offset + (uint64_t)(first.text - first.begin);
-    int status = first.begin && text->head ? text->head(&first, header, head) : TR_OK;
-    free(first.begin);
-    return status;
+    return first.begin && text->head ? text->head(&first, header, head) : TR_OK;
 }
 
 size_t tr_heads_first(const struct tr_head *heads, size_t n)

@@ -1038,34 +1038,39 @@ static int sharing_move(struct sharing *m)
     return tr_barrier(s->tr, s->tr->group, "the group to share rows");
 }
 
+static void sharing_close(struct sharing *m)
+{
+    free(m->piece);
+}
+
 int tr_row_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all_columns)
 {
     tr_context *tr = data->state->tr;
     bool takes_part = tr_data_is_shared(tr);
+    TR_CLOSED_BY(sharing_close)
     struct sharing m = {.data = data, .all_columns = all_columns, .own = keys, .n_own = n_keys};
     struct tr_persistent_bases bases;
     uint64_t bytes[TR_ROW_ARRAYS], mine = 0;
-    int status = tr_agree(tr, takes_part ? sharing_plan(&m) : TR_OK);
-    if (takes_part && tr->me.member == 0 && status == TR_OK) mine = tr_row_store_measure(&m.all, bytes);
-    if (status == TR_OK) { /* all ranks of the node together; the rows of each group are counted once */
-        tr_persistent_bases(&bases);
-        uint64_t space = tr_persistent_free(bases.base[0]), sum = mine;
-        status = tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &sum, 1);
-        if (status == TR_OK && sum > space)
-            status =
-                tr_fail(TR_ERR_SYSTEM,
-                        "%s: data.partition: replicated rows need %.1f MB of shared memory on this node, "
-                        "but %s has %.1f MB free",
-                        tr_job_where(tr->job, "data.partition"), (double)sum / 1e6, bases.base[0],
-                        (double)space / 1e6);
-        status = tr_agree(tr, status);
-    }
-    if (status == TR_OK) status = cache_has_memory(data, mine, &m.kept);
-    if (status == TR_OK) status = tr_agree(tr, takes_part ? sharing_open(&m) : TR_OK);
+    TR_TRY(tr_agree(tr, takes_part ? sharing_plan(&m) : TR_OK));
+    if (takes_part && tr->me.member == 0) mine = tr_row_store_measure(&m.all, bytes);
+
+    /* all ranks of the node together; the rows of each group are counted once */
+    tr_persistent_bases(&bases);
+    uint64_t space = tr_persistent_free(bases.base[0]), sum = mine;
+    TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &sum, 1));
+    int status = TR_OK;
+    if (sum > space)
+        status = tr_fail(TR_ERR_SYSTEM,
+                         "%s: data.partition: replicated rows need %.1f MB of shared memory on this node, "
+                         "but %s has %.1f MB free",
+                         tr_job_where(tr->job, "data.partition"), (double)sum / 1e6, bases.base[0],
+                         (double)space / 1e6);
+    TR_TRY(tr_agree(tr, status));
+    TR_TRY(cache_has_memory(data, mine, &m.kept));
+    status = tr_agree(tr, takes_part ? sharing_open(&m) : TR_OK);
     if (status != TR_OK) tr_row_file_close(&data->state->file); /* rows are still in the heap */
-    if (status == TR_OK) status = tr_agree(tr, takes_part ? sharing_move(&m) : TR_OK);
-    free(m.piece);
-    return status;
+    TR_TRY(status);
+    return tr_agree(tr, takes_part ? sharing_move(&m) : TR_OK);
 }
 
 /* ---- the end of the rows ---- */
