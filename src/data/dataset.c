@@ -1049,27 +1049,27 @@ static int load(struct tr_store *store, struct tr_files *files, const tr_data *l
     *files = (struct tr_files){.n = 0};
     bool found = false;
     TR_TRY(tr_disk_choose(data));
-    int status = tr_row_store_find(data, s->test ? "test data" : "training data", store->key, &found);
-    if (status == TR_OK && !found) status = fill(data, like);
-    if (status == TR_OK && !found) status = tr_row_store_keep(data);
-    if (status == TR_OK) tr_row_store_pool(data);
+    TR_TRY(tr_row_store_find(data, s->test ? "test data" : "training data", store->key, &found));
+    if (!found) TR_TRY(fill(data, like));
+    if (!found) TR_TRY(tr_row_store_keep(data));
+    tr_row_store_pool(data);
     data->dense = tr_data_is_dense(data);
     data->on_disk = s->on_disk;
     data->rows = tr_matrix_batch(&s->rows);
     data->rows.weight = s->weight;
     s->own_weight = NULL;
     data->row = s->row_number;
-    if (status == TR_OK) status = tr_disk_open(data, found);
+    TR_TRY(tr_disk_open(data, found));
     s->load_seconds = tr_now() - begin;
-    return status;
+    return TR_OK;
 }
 
 int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **out)
 {
     bool test = part & TR_DATA_TEST, found = false;
-    struct tr_files files = {.n = 0};
+    TR_CLOSED_BY(tr_files_close) struct tr_files files = {.n = 0};
+    TR_FREED struct tr_data_user *user = NULL;
     struct tr_store *store = NULL;
-    struct tr_data_user *user = NULL;
     TR_TRY(tr_agree(
         tr, TR_OK)); /* a rank that has failed before reports it here, and calls no other collective */
     char folders[4096] = ""; /* ranks on other hosts do not have the variables of the host of the start */
@@ -1079,31 +1079,31 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     if (*folders) setenv("TRIREME_DATA", folders, 0);
     int status = TR_NEW(&user, 1);
     if (status == TR_OK) status = tr_data_files(tr->job, test, &files);
-    status = tr_agree(tr, status);
-    if (status == TR_OK) status = store_find(tr, &files, part, like, &store, &found);
-    if (status == TR_OK && !found) status = load(store, &files, like);
-    tr_files_close(&files);
-    if (status == TR_OK) {
-        const struct tr_cached *cached = store->data.state->cached;
-        if (!found && tr->team && (!cached || cached->pooled)) { /* otherwise its files belong to the task */
-            /* the team uses it, for its next task; it is no reader: a task that forgets the non-zeros frees them */
-            store->users++;
-            store->held = true;
-            tr->let_go = store_drop_all_held;
-        }
-        user->data = store->data;
-        *out = &user->data;
-        if (!test) {
-            tr->trained_on.rows = user->data.total_rows;
-            tr->trained_on.columns = user->data.columns;
-            tr->trained_on.nonzeros = user->data.total_nonzeros;
-            tr->trained_on.dense = user->data.dense;
-        }
-        return TR_OK;
+    TR_TRY(tr_agree(tr, status));
+    TR_TRY(store_find(tr, &files, part, like, &store, &found));
+    status = found ? TR_OK : load(store, &files, like);
+    if (status != TR_OK) {
+        store_release(tr, &store, false);
+        return status;
     }
-    store_release(tr, &store, false);
-    free(user);
-    return status;
+
+    const struct tr_cached *cached = store->data.state->cached;
+    if (!found && tr->team && (!cached || cached->pooled)) { /* otherwise its files belong to the task */
+        /* the team uses it, for its next task; it is no reader: a task that forgets the non-zeros frees them */
+        store->users++;
+        store->held = true;
+        tr->let_go = store_drop_all_held;
+    }
+    user->data = store->data;
+    if (!test) {
+        tr->trained_on.rows = user->data.total_rows;
+        tr->trained_on.columns = user->data.columns;
+        tr->trained_on.nonzeros = user->data.total_nonzeros;
+        tr->trained_on.dense = user->data.dense;
+    }
+    *out = &user->data;
+    user = NULL;
+    return TR_OK;
 }
 
 const char *tr_data_third_label(const tr_data *data)
