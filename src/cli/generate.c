@@ -248,13 +248,12 @@ static int run_parts(struct part *part, int n, const char *path)
     bool counts = part->fd < 0;
     int status = TR_OK, started = 1;
     for (int i = 1; i < n && !counts && status == TR_OK; i++) {
-        char *name;
+        TR_FREED char *name = NULL;
         status = tr_format(&name, "%s.XXXXXX", path);
         if (status != TR_OK) break;
         part[i].fd = mkostemp(name, O_CLOEXEC);
         if (part[i].fd >= 0) unlink(name);
         else status = tr_file_failed(name, "created", errno);
-        free(name);
     }
     for (; status == TR_OK && started < n; started++)
         if (pthread_create(&part[started].thread, NULL, run_part, &part[started]) != 0) break;
@@ -284,7 +283,7 @@ static int write_lines(const struct output *job, int fd, const char *path, bool 
     if (most > (uint64_t)cores) most = (uint64_t)cores;
     size_t length = strlen(job->file), n = seekable && most > 1 ? (size_t)most : 1;
     bool gzip = fd >= 0 && length > 3 && strcmp(job->file + length - 3, ".gz") == 0;
-    struct part *part;
+    TR_FREED struct part *part = NULL;
     TR_TRY(TR_NEW(&part, n));
     for (size_t i = 0; i < n; i++) {
         part[i].job = job;
@@ -296,7 +295,6 @@ static int write_lines(const struct output *job, int fd, const char *path, bool 
     int status = run_parts(part, (int)n, path);
     *lines = 0;
     for (size_t i = 0; i < n; i++) *lines += part[i].lines;
-    free(part);
     return status;
 }
 
@@ -305,17 +303,15 @@ static int write_file(const struct output *job)
     double begin = tr_now();
     struct stat there, made;
     struct tr_target target;
-    char *folder;
+    TR_FREED char *folder = NULL;
     uint64_t lines = 0;
     if (stat(job->file, &there) == 0 && S_ISDIR(there.st_mode))
         return tr_fail(TR_ERR_NO_OUTPUT, "%s: is a folder, expected the name of a file", job->file);
     if (strcmp(job->file, "-") == 0) return write_lines(job, STDOUT_FILENO, job->file, false, &lines);
     const char *slash = strrchr(job->file, '/');
     TR_TRY(tr_format(&folder, "%.*s", slash ? (int)(slash - job->file) + 1 : 1, slash ? job->file : "."));
-    int status = tr_make_folder(folder, false);
-    free(folder);
-    TR_TRY(status);
-    status = tr_target_open(&target, TR_TARGET_NAMED, "%s", job->file);
+    TR_TRY(tr_make_folder(folder, false));
+    int status = tr_target_open(&target, TR_TARGET_NAMED, "%s", job->file);
     bool directly = target.in_place;
     if (status == TR_OK) status = write_lines(job, fileno(target.file), job->file, !directly, &lines);
     status = tr_target_close(&target, status);

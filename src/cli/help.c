@@ -87,8 +87,8 @@ static int help_width(void)
 static void help_text(const char *text)
 {
     while (*text) {
-        char *line = strndup(text, strcspn(text, "\n"));
-        if (!line) return;
+        TR_FREED char *line = NULL;
+        if (tr_format(&line, "%.*s", (int)strcspn(text, "\n"), text) != TR_OK) return;
         size_t at = strspn(line, " ");
         const char *gap = strstr(line + at, "  ");
         if (at > 0 && gap) at = (size_t)(gap - line) + strspn(gap, " ");
@@ -96,7 +96,6 @@ static void help_text(const char *text)
         tr_put_paragraph(stdout, line + at, (int)at, help_width());
         text += strlen(line);
         text += *text == '\n';
-        free(line);
     }
 }
 
@@ -175,13 +174,12 @@ static void help_command(const struct tr_cli_command *c)
 /* Shows keys of the job. An unknown name goes to stderr. */
 static int help_job(const char *filter)
 {
-    char *text = NULL;
+    TR_FREED char *text = NULL;
     size_t length;
     FILE *memory = open_memstream(&text, &length);
     bool known = memory && tr_job_help(memory, filter);
     if (memory) fclose(memory);
     if (text) fputs(text, known ? stdout : stderr);
-    free(text);
     return known ? TR_OK : TR_ERR_USAGE;
 }
 

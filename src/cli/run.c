@@ -131,8 +131,9 @@ static int run_command(struct tr_arguments *arguments, void *options)
     struct run_words w = {.o = options};
     const struct run_options *o = options;
     tr_job *job;
-    char self[PATH_MAX] = "", ranks[24], *text = NULL;
-    const char **command;
+    char self[PATH_MAX] = "", ranks[24];
+    TR_FREED char *text = NULL;
+    TR_FREED const char **command = NULL;
     size_t length = 0;
     if (tr_is_an_echo()) return TR_OK;
     if (tr_started_by_launcher())
@@ -145,7 +146,6 @@ static int run_command(struct tr_arguments *arguments, void *options)
     if (status == TR_OK)
         status = tr_job_parse_as(w.program ? TR_JOB_FOREIGN : TR_JOB_STRICT, NULL, text, length, path,
                                  w.settings, w.setting, &job);
-    free(text);
     TR_TRY(tr_complain(status));
     size_t words = 20 + (size_t)w.settings;
     for (char **word = w.mpirun; *word; word++) words++;
@@ -165,7 +165,6 @@ static int run_command(struct tr_arguments *arguments, void *options)
     status = tr_supervise(&supervision);
     if (status != TR_ERR_STOPPED) forget_memory(job);
     tr_cache_clean(job->output); /* it is not started again */
-    free(command);
     tr_job_free(job);
     return status;
 }

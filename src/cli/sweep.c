@@ -22,8 +22,7 @@ enum { MOST_TASKS = 1024 };
 /* A setting that has several values. */
 struct axis {
     char *key; /* "": each value is a line of settings */
-    char **value;
-    size_t n, capacity;
+    struct tr_job_list values;
 };
 
 struct sweep_options {
@@ -36,36 +35,22 @@ struct sweep_options {
 
 struct sweep {
     struct axis *axis;
-    size_t axes, axis_capacity;
-    char **word; /* settings of the job */
-    size_t words, word_capacity;
+    size_t axes, capacity;
+    struct tr_job_list settings;     /* of the job */
     size_t folds, halving, parallel; /* as the options */
 };
 
-static int add_word(struct sweep *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int add_word(struct sweep *s, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int sweep_add(struct sweep *s, const char *format, ...)
 {
+    TR_FREED char *text = NULL;
     va_list arguments;
-    TR_TRY(TR_GROW(&s->word, &s->word_capacity, s->words + 2));
     va_start(arguments, format);
-    int n = vasprintf(&s->word[s->words], format, arguments);
+    int n = vasprintf(&text, format, arguments);
     va_end(arguments);
-    if (n < 0) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-    s->words++;
-    s->word[s->words] = NULL;
-    return TR_OK;
+    return n < 0 ? tr_fail(TR_ERR_SYSTEM, "out of memory") : tr_job_append(&s->settings, text);
 }
 
 /* ---- what varies ---- */
-
-static int add_value(struct axis *a, const char *text, size_t length)
-{
-    TR_TRY(TR_GROW(&a->value, &a->capacity, a->n + 1));
-    a->value[a->n] = strndup(text, length);
-    if (!a->value[a->n]) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-    a->n++;
-    return TR_OK;
-}
 
 /* Adds the values of «1e-6..1e-2:log5». */
 static int add_range(struct axis *a, const char *text)
@@ -90,7 +75,8 @@ static int add_range(struct axis *a, const char *text)
         char value[32];
         double part = (double)i / (n - 1);
         double x = logarithmic ? from * pow(to / from, part) : from + (to - from) * part;
-        TR_TRY(add_value(a, value, (size_t)snprintf(value, sizeof value, "%.9g", x)));
+        snprintf(value, sizeof value, "%.9g", x);
+        TR_TRY(tr_job_append(&a->values, value));
     }
     return TR_OK;
 }
@@ -101,25 +87,32 @@ static int add_list(struct axis *a, const char *text)
     int depth = 0;
     const char *begin = text;
     for (const char *c = text;; c++) {
+        TR_FREED char *value = NULL;
         depth += (*c == '[' || *c == '{') - (*c == ']' || *c == '}');
         if (*c && (*c != ',' || depth > 0)) continue;
         if (c == begin)
             return tr_fail(TR_ERR_USAGE, "sweep: %s: a value is missing in «%s»", a->key,
                            tr_shown(text).text);
-        TR_TRY(add_value(a, begin, (size_t)(c - begin)));
+        TR_TRY(tr_format(&value, "%.*s", (int)(c - begin), begin));
+        TR_TRY(tr_job_append(&a->values, value));
         if (!*c) return TR_OK;
         begin = c + 1;
     }
 }
 
 /* Appends an axis without values. */
-static int add_axis(struct sweep *s, const char *key, size_t length, struct axis **axis)
+static int add_axis(struct sweep *s, const char *key, int length, struct axis **axis)
 {
-    TR_TRY(TR_GROW(&s->axis, &s->axis_capacity, s->axes + 1));
-    *axis = &s->axis[s->axes];
-    **axis = (struct axis){.key = strndup(key, length)};
-    s->axes++;
-    return (*axis)->key ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory");
+    TR_TRY(TR_GROW(&s->axis, &s->capacity, s->axes + 1));
+    *axis = &s->axis[s->axes++];
+    **axis = (struct axis){.key = NULL};
+    return tr_format(&(*axis)->key, "%.*s", length, key);
+}
+
+static void axis_free(struct axis *a)
+{
+    tr_job_list_free(&a->values);
+    free(a->key);
 }
 
 /* A setting with several values varies; any other setting applies to all tasks. */
@@ -128,24 +121,22 @@ static int add_setting(struct sweep *s, const char *text)
     const char *equals = strchr(text, '='), *value = equals + 1;
     const struct tr_model_class *class;
     struct axis *a;
-    TR_TRY(add_axis(s, text, (size_t)(equals - text), &a));
+    TR_TRY(add_axis(s, text, (int)(equals - text), &a));
     const tr_option *option = tr_job_known_key(a->key, 0, &class);
-    bool is_list = option && (option->kind == TR_KIND_LIST || option->kind == TR_KIND_NAMES ||
-                              option->kind == TR_KIND_PAIRS); /* commas separate its members */
-    if (is_list) TR_TRY(add_value(a, value, strlen(value)));
+    bool is_list = option && tr_job_is_list(option); /* commas separate its members */
+    if (is_list) TR_TRY(tr_job_append(&a->values, value));
     else TR_TRY(strstr(value, "..") && strchr(value, ':') ? add_range(a, value) : add_list(a, value));
-    if (a->n > 1) return TR_OK;
-    free(a->value[0]);
-    free(a->value);
-    free(a->key);
+    if (a->values.n > 1) return TR_OK;
+    axis_free(a);
     s->axes--;
-    return add_word(s, "%s", text);
+    return tr_job_append(&s->settings, text);
 }
 
 /* The lines of the file are the values of an axis without a key. */
 static int add_lines(struct sweep *s, const char *path)
 {
-    char *line = NULL, *rest;
+    TR_FREED char *line = NULL;
+    char *rest;
     size_t room = 0;
     struct axis *a;
     TR_TRY(add_axis(s, "", 0, &a));
@@ -156,16 +147,15 @@ static int add_lines(struct sweep *s, const char *path)
         line[strcspn(line, "\r\n")] = '\0';
         size_t blanks = strspn(line, " \t");
         if (!line[blanks] || line[blanks] == '#') continue;
-        status = add_value(a, line, strlen(line));
+        status = tr_job_append(&a->values, line);
         for (char *word = strtok_r(line, " \t", &rest); word && status == TR_OK;
              word = strtok_r(NULL, " \t", &rest))
             if (!tr_job_is_setting(word))
                 status = tr_fail(TR_ERR_USAGE, "%s:%d: «%s»: expected KEY=VALUE", path, number,
                                  tr_shown(word).text);
     }
-    free(line);
     fclose(file);
-    if (status == TR_OK && a->n == 0)
+    if (status == TR_OK && a->values.n == 0)
         status = tr_fail(TR_ERR_USAGE, "%s: there is no line of settings", path);
     return status;
 }
@@ -175,15 +165,15 @@ static int add_lines(struct sweep *s, const char *path)
 static int add_task_settings(struct sweep *s, const char *task, size_t combination)
 {
     size_t of_rest = 1; /* combinations of the axes after this one: the last axis varies fastest */
-    for (size_t k = 1; k < s->axes; k++) of_rest *= s->axis[k].n;
+    for (size_t k = 1; k < s->axes; k++) of_rest *= s->axis[k].values.n;
     for (size_t k = 0; k < s->axes; k++) {
         const struct axis *a = &s->axis[k];
-        const char *value = a->value[combination / of_rest % a->n];
-        if (*a->key) TR_TRY(add_word(s, "tasks.%s.%s=%s", task, a->key, value));
+        const char *value = a->values.item[combination / of_rest % a->values.n];
+        if (*a->key) TR_TRY(sweep_add(s, "tasks.%s.%s=%s", task, a->key, value));
         else
             for (; *(value += strspn(value, " \t")); value += strcspn(value, " \t"))
-                TR_TRY(add_word(s, "tasks.%s.%.*s", task, (int)strcspn(value, " \t"), value));
-        if (k + 1 < s->axes) of_rest /= s->axis[k + 1].n;
+                TR_TRY(sweep_add(s, "tasks.%s.%.*s", task, (int)strcspn(value, " \t"), value));
+        if (k + 1 < s->axes) of_rest /= s->axis[k + 1].values.n;
     }
     return TR_OK;
 }
@@ -194,8 +184,8 @@ static int add_best(struct sweep *s, size_t combination, const char *after)
     char task[32];
     snprintf(task, sizeof task, "s%zu", combination + 1);
     TR_TRY(add_task_settings(s, task, combination));
-    TR_TRY(add_word(s, "tasks.%s.run=best", task));
-    return add_word(s, "tasks.%s.after=%s", task, after);
+    TR_TRY(sweep_add(s, "tasks.%s.run=best", task));
+    return sweep_add(s, "tasks.%s.after=%s", task, after);
 }
 
 /* A combination in rounds: in each round half of the combinations are left, and train for twice the number of epochs (Jamieson and
@@ -208,11 +198,11 @@ static int add_rounds(struct sweep *s, size_t combination, size_t combinations, 
         size_t at_once = tr_min_size(left, parallel);
         snprintf(task, sizeof task, "s%zu-%zu", combination + 1, round);
         TR_TRY(add_task_settings(s, task, combination));
-        TR_TRY(add_word(s, "tasks.%s.ranks=%zu", task, tr_max_size(1, ranks / at_once)));
-        TR_TRY(add_word(s, "tasks.%s.solve.epochs=%zu", task, s->halving << (round - 1)));
-        if (s->folds > 0) TR_TRY(add_word(s, "tasks.%s.data.test=fold 1/%zu", task, s->folds));
-        if (round > 1) TR_TRY(add_word(s, "tasks.%s.after=s%zu-%zu", task, combination + 1, round - 1));
-        if (round > 1) TR_TRY(add_word(s, "tasks.%s.best=%zu", task, left));
+        TR_TRY(sweep_add(s, "tasks.%s.ranks=%zu", task, tr_max_size(1, ranks / at_once)));
+        TR_TRY(sweep_add(s, "tasks.%s.solve.epochs=%zu", task, s->halving << (round - 1)));
+        if (s->folds > 0) TR_TRY(sweep_add(s, "tasks.%s.data.test=fold 1/%zu", task, s->folds));
+        if (round > 1) TR_TRY(sweep_add(s, "tasks.%s.after=s%zu-%zu", task, combination + 1, round - 1));
+        if (round > 1) TR_TRY(sweep_add(s, "tasks.%s.best=%zu", task, left));
         if (left <= 2) break;
     }
     return add_best(s, combination, task);
@@ -227,8 +217,8 @@ static int add_combination(struct sweep *s, size_t combination, size_t ranks)
         snprintf(task, sizeof task, "s%zu-%zu", combination + 1, fold);
         at += (size_t)snprintf(after + at, sizeof after - at, "%s%s", at > 0 ? "," : "", task);
         TR_TRY(add_task_settings(s, task, combination));
-        TR_TRY(add_word(s, "tasks.%s.ranks=%zu", task, ranks));
-        if (s->folds > 0) TR_TRY(add_word(s, "tasks.%s.data.test=fold %zu/%zu", task, fold, folds));
+        TR_TRY(sweep_add(s, "tasks.%s.ranks=%zu", task, ranks));
+        if (s->folds > 0) TR_TRY(sweep_add(s, "tasks.%s.data.test=fold %zu/%zu", task, fold, folds));
     }
     return add_best(s, combination, after);
 }
@@ -236,7 +226,7 @@ static int add_combination(struct sweep *s, size_t combination, size_t ranks)
 static int add_tasks(struct sweep *s)
 {
     size_t combinations = 1, ranks = (size_t)tr_started_ranks();
-    for (size_t k = 0; k < s->axes; k++) combinations *= s->axis[k].n;
+    for (size_t k = 0; k < s->axes; k++) combinations *= s->axis[k].values.n;
     size_t each = s->folds > 0 ? s->folds : 1, parallel = s->parallel > 0 ? s->parallel : ranks;
     if (s->halving > 0)
         for (size_t left = combinations, round = each = 1; left > 2; left = (left + 1) / 2) each = ++round;
@@ -261,7 +251,7 @@ static int sweep_command(struct tr_arguments *arguments, void *given)
     int status = TR_OK;
     for (int i = 0; i < arguments->settings && status == TR_OK; i++) {
         const char *word = arguments->setting[i];
-        status = tr_job_is_setting(word) ? add_setting(&s, word) : add_word(&s, "%s", word);
+        status = tr_job_is_setting(word) ? add_setting(&s, word) : tr_job_append(&s.settings, word);
     }
     if (status == TR_OK && options->list) status = add_lines(&s, options->list);
     if (status == TR_OK && s.folds == 1)
@@ -270,20 +260,17 @@ static int sweep_command(struct tr_arguments *arguments, void *given)
         status = tr_fail(TR_ERR_USAGE, "sweep: no setting has several values: see trireme help sweep");
     if (status == TR_OK) status = add_tasks(&s);
     if (status == TR_OK) {
-        struct tr_arguments job = {
-            .word = arguments->word, .words = arguments->words, .setting = s.word, .settings = (int)s.words};
+        struct tr_arguments job = {.word = arguments->word,
+                                   .words = arguments->words,
+                                   .setting = s.settings.item,
+                                   .settings = (int)s.settings.n};
         status = tr_train(&job, &options->train);
     } else {
         status = tr_is_an_echo() ? TR_OK : tr_complain(status); /* all ranks have read the same options */
     }
-    for (size_t k = 0; k < s.axes; k++) {
-        for (size_t i = 0; i < s.axis[k].n; i++) free(s.axis[k].value[i]);
-        free(s.axis[k].value);
-        free(s.axis[k].key);
-    }
-    for (size_t i = 0; i < s.words; i++) free(s.word[i]);
+    for (size_t k = 0; k < s.axes; k++) axis_free(&s.axis[k]);
     free(s.axis);
-    free(s.word);
+    tr_job_list_free(&s.settings);
     return status;
 }
 

@@ -61,7 +61,9 @@ static int train_job(int argc, char **argv, const struct tr_run_options *options
 {
     tr_context *tr;
     double objective;
-    tr_signals_handle(TR_SIGNALS_ASK, true); /* a signal that requests a checkpoint must not end the process, however early it comes */
+    tr_signals_handle(
+        TR_SIGNALS_ASK,
+        true); /* a signal that requests a checkpoint must not end the process, however early it comes */
     TR_TRY(tr_context_read(&argc, &argv, NULL, &tr));
     int status = tr_agree(tr, tr_job_check_use(tr->job));
     if (status == TR_OK && tr->job->tasks > 0) {

@@ -636,11 +636,10 @@ void tr_event_add(const char *folder, const char *event, struct tr_event_place p
 {
     const double number[] = {place.seconds, place.epoch, place.updates,
                              rank < 0 ? (double)NAN : (double)rank};
-    char *path, *line = NULL;
+    TR_FREED char *path = NULL, *line = NULL;
     size_t length = 0;
     if (tr_format(&path, "%s/events.csv", folder) != TR_OK) return;
     int fd = tr_open_file(path, O_WRONLY | O_APPEND);
-    free(path);
     if (fd < 0) return;
     FILE *file = open_memstream(&line, &length);
     if (file) {
@@ -652,6 +651,5 @@ void tr_event_add(const char *folder, const char *event, struct tr_event_place p
         fputc('\n', file);
         if (fclose(file) == 0) (void)tr_write_all(fd, line, length);
     }
-    free(line);
     close(fd);
 }

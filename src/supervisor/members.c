@@ -402,7 +402,8 @@ static int add_segment(struct tr_segments *s, const char *path)
 static int find_job(long pid, struct tr_segments *s)
 {
     static const char variable[] = "PMIX_NAMESPACE=";
-    char name[64], path[64], *word = NULL, *end;
+    char name[64], path[64], *end;
+    TR_FREED char *word = NULL;
     size_t room = 0, length = sizeof variable - 1;
     int status = TR_OK;
     snprintf(name, sizeof name, "/proc/%ld/environ", pid);
@@ -415,7 +416,6 @@ static int find_job(long pid, struct tr_segments *s)
         status = add_segment(s, path);
     }
     if (file) fclose(file);
-    free(word);
     return status;
 }
 

@@ -512,13 +512,13 @@ static int leave_nothing(struct supervisor *s)
 
 static int start(struct supervisor *s, const char *const command[])
 {
-    char *address, attempt[16];
+    TR_FREED char *address = NULL;
+    char attempt[16];
     if (s->attempt > 0) TR_TRY(tr_members_renew(&s->members));
     TR_TRY(tr_members_address(&s->members, &address));
     snprintf(attempt, sizeof attempt, "%d", s->attempt);
     setenv(TR_LIFELINE_VARIABLE, address, 1);
     setenv(TR_ATTEMPT_VARIABLE, attempt, 1);
-    free(address);
     s->ending = s->said_missing = false;
     s->told = 0;
     s->forced = 0;
@@ -697,11 +697,9 @@ static int run_all(struct supervisor *s)
     char time[64] = "";
     int code = TR_OK;
     for (; again; s->attempt++) {
-        const char **command;
+        TR_FREED const char **command = NULL;
         TR_TRY(write_command(s, time, &command));
-        int status = run_once(s, command);
-        free(command);
-        if (status != TR_OK) return status;
+        TR_TRY(run_once(s, command));
         code = decide(s, &again);
         double left = s->options->max_time - (tr_now() - s->opened);
         if (!again || s->options->max_time <= 0) continue;
