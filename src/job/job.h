@@ -236,16 +236,14 @@ struct tr_shown tr_shown_words(const char *const *words);
 /* Returns whether a word of the command line has the form section.key=value, otherwise it is a job file. */
 bool tr_job_is_setting(const char *word);
 
-/* Reads a job file and n settings («section.key=value»), which override it. A task inherits the
- * settings of the whole job. Priority for a task, from the highest: settings of the task on the command line, of the whole job
- * on the command line, of the task in the file, of the whole job in the file. Name and output are not inherited.
+/* Parses the text of a job file and n settings («section.key=value»), which override it. A task inherits the settings of the whole
+ * job. Priority for a task, from the highest: settings of the task on the command line, of the whole job on the command line, of
+ * the task in the file, of the whole job in the file. Name and output are not inherited.
  *
- * @param [out] job  free it with tr_job_free()
- * @return TR_OK; TR_ERR_NO_INPUT: missing, unreadable or empty; TR_ERR_CONFIG: invalid; TR_ERR_USAGE: a setting without «=»
+ * @param [in]  path  for messages and for the default name; it is not opened
+ * @param [out] job   free it with tr_job_free()
+ * @return TR_OK; TR_ERR_NO_INPUT: empty; TR_ERR_CONFIG: invalid; TR_ERR_USAGE: a setting without «=»
  */
-int tr_job_read(const char *path, int n, char *const overrides[], struct tr_job **job);
-
-/* As tr_job_read(), from memory. The path is used for messages and for the default name; it is not opened. */
 int tr_job_parse(const char *text, size_t length, const char *path, int n, char *const overrides[],
                  struct tr_job **job);
 
@@ -307,8 +305,7 @@ struct tr_plugin {
     const struct tr_model_class *class;
 };
 
-/* Return the i-th plugin of this process, and the plugin of a class; NULL if there is none. */
-const struct tr_plugin *tr_plugin_number(size_t i);
+/* Returns the plugin of a class; NULL if there is none. */
 const struct tr_plugin *tr_plugin_of(const struct tr_model_class *class);
 
 /* Returns the built-in class with this format of model files, or NULL. */

@@ -66,11 +66,6 @@ enum { MOST_PLUGINS = 64 };
 static struct tr_plugin plugins[MOST_PLUGINS];
 static size_t n_plugins;
 
-const struct tr_plugin *tr_plugin_number(size_t i)
-{
-    return i < n_plugins ? &plugins[i] : NULL;
-}
-
 const struct tr_plugin *tr_plugin_of(const tr_model_class *class)
 {
     for (size_t i = 0; i < n_plugins; i++)
@@ -251,8 +246,7 @@ static const tr_model_class *class_at(const struct tr_job *job, size_t i, const 
     if (i < tr_model_class_count) return tr_model_classes[i];
     i -= tr_model_class_count;
     if (extra) return i == 0 ? extra : NULL;
-    const struct tr_plugin *p = job->reader == TR_JOB_WRITTEN ? tr_plugin_number(i) : NULL;
-    return p ? p->class : NULL;
+    return job->reader == TR_JOB_WRITTEN && i < n_plugins ? plugins[i].class : NULL;
 }
 
 static int choose_class(const struct sources *from)
@@ -642,14 +636,6 @@ int tr_job_parse(const char *text, size_t length, const char *path, int n, char 
                  struct tr_job **result)
 {
     return tr_job_parse_as(TR_JOB_STRICT, NULL, text, length, path, n, overrides, result);
-}
-
-int tr_job_read(const char *path, int n, char *const overrides[], struct tr_job **job)
-{
-    TR_FREED char *text = NULL;
-    size_t length = 0;
-    TR_TRY(tr_job_read_text(path, &text, &length));
-    return tr_job_parse(text, length, path, n, overrides, job);
 }
 
 /* ---- checks of a resolved job ---- */

@@ -406,29 +406,24 @@ struct tr_shown tr_shown_words(const char *const *words)
 
 /* ---- suggesting ---- */
 
-size_t tr_edit_distance(const char *a, const char *b)
+/* Returns the number of insertions, deletions, substitutions or swaps of neighbours between the names; SIZE_MAX for long names, and
+ * if more than a third of the written name would change: such suggestions are not useful. */
+static size_t suggest_distance(const char *written, const char *meant)
 {
     enum { LONGEST = 48 };
-    size_t n = strlen(a), m = strlen(b), cost[LONGEST + 1][LONGEST + 1];
+    size_t n = strlen(written), m = strlen(meant), cost[LONGEST + 1][LONGEST + 1];
     if (n > LONGEST || m > LONGEST) return SIZE_MAX;
     for (size_t j = 0; j <= m; j++) cost[0][j] = j;
     for (size_t i = 1; i <= n; i++) {
         cost[i][0] = i;
         for (size_t j = 1; j <= m; j++) {
-            size_t change = cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            size_t change = cost[i - 1][j - 1] + (written[i - 1] != meant[j - 1]);
             cost[i][j] = tr_min_size(change, 1 + tr_min_size(cost[i - 1][j], cost[i][j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+            if (i > 1 && j > 1 && written[i - 1] == meant[j - 2] && written[i - 2] == meant[j - 1])
                 cost[i][j] = tr_min_size(cost[i][j], cost[i - 2][j - 2] + 1);
         }
     }
-    return cost[n][m];
-}
-
-/* Edit distance, or SIZE_MAX if more than a third of the written name would change: such suggestions are not useful. */
-static size_t suggest_distance(const char *written, const char *meant)
-{
-    size_t edits = tr_edit_distance(written, meant);
-    return edits <= strlen(written) / 3 ? edits : SIZE_MAX;
+    return cost[n][m] <= n / 3 ? cost[n][m] : SIZE_MAX;
 }
 
 struct best {

@@ -51,9 +51,6 @@ struct tr_job_name tr_job_suggest_key(const struct tr_model_class *class, const 
 const char *tr_job_suggest_section(const char *name);
 const char *tr_job_suggest(const char *name, const char *const *names, size_t n);
 
-/* Returns the number of insertions, deletions, substitutions or swaps of neighbours that turn a into b; SIZE_MAX for long words. */
-size_t tr_edit_distance(const char *a, const char *b);
-
 /* Names of stages and tasks: [a-z][a-z0-9-]*, up to this length. */
 enum { TR_JOB_LONGEST_WORD = 32 };
 bool tr_job_is_word(const char *text);

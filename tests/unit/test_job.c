@@ -466,16 +466,24 @@ UNIT_CASE(mistakes_on_the_command_line)
 
 static struct tr_job *file_job;
 
+static int read_file(const char *path)
+{
+    TR_FREED char *text = NULL;
+    size_t length = 0;
+    TR_TRY(tr_job_read_text(path, &text, &length));
+    return tr_job_parse(text, length, path, 0, NULL, &file_job);
+}
+
 static int read_job(const char *text)
 {
     unit_write_text("ads.yaml", text);
-    return tr_job_read(unit_path("ads.yaml"), 0, NULL, &file_job);
+    return read_file(unit_path("ads.yaml"));
 }
 
 UNIT_CASE(files_are_read_or_refused)
 {
-    ck_fails(tr_job_read(unit_path("ads.yaml"), 0, NULL, &file_job), TR_ERR_NO_INPUT, "No such file");
-    ck_fails(tr_job_read(unit_folder, 0, NULL, &file_job), TR_ERR_NO_INPUT, "Is a directory");
+    ck_fails(read_file(unit_path("ads.yaml")), TR_ERR_NO_INPUT, "No such file");
+    ck_fails(read_file(unit_folder), TR_ERR_NO_INPUT, "Is a directory");
     ck_fails(read_job(""), TR_ERR_NO_INPUT, "ads.yaml: the job file is empty");
     ck_fails(read_job("# nothing yet\n"), TR_ERR_NO_INPUT, "ads.yaml: the job file is empty");
     ck_ok(read_job("seed: 5\n"));
