@@ -1063,7 +1063,7 @@ static const tr_method methods[] = {
                   .stages = TR_WORDS("start", "assign", "update", "evaluate")},
     [TR_MINIBATCH] =
         {"minibatch",
-         "every iteration assigns some rows; a centre is the mean of all rows it has ever received",
+         "every iteration assigns some rows; a centre is the mean of all rows that were ever assigned to it",
          .stages = TR_WORDS("start", "assign", "update", "evaluate")},
     {.name = NULL},
 };

@@ -472,27 +472,6 @@ static int snapshot_items(struct tr_mf_sgd *s, tr_snapshot *snapshot, const char
     return TR_OK;
 }
 
-/* Lists the current blocks, and the pushed values of the blocks of the last rounds. With several groups the table contains the
- * items. Every group has its own squares; an additional group after a restart starts with those of another. */
-static int snapshot_blocks(tr_worker *me, struct tr_mf_sgd *s, int64_t groups, tr_snapshot *snapshot)
-{
-    size_t number = first_block(s, me), n = items_from(s, number), last = last_block(s, me);
-    uint64_t items = s->m->items, first = s->first_item[number], group = (uint64_t)(me->group % groups);
-    if (groups == 1) {
-        TR_TRY(snapshot_items(s, snapshot, "items", items, first, n, s->pad, FACTORS));
-        if (s->m->bias) TR_TRY(snapshot_items(s, snapshot, "item_biases", items, first, n, 1, BIASES));
-        /* the values that were pushed to the table; zeros if no rank reads it */
-        size_t pushed = items_from(s, last), width = s->m->width;
-        TR_FREED float *nothing = NULL;
-        if (!s->items) TR_TRY(TR_NEW(&nothing, pushed * width));
-        TR_TRY(tr_snapshot_rows(snapshot, "items_told", TR_F32, items, width, NULL, s->first_item[last],
-                                pushed, s->items ? s->items->value : nothing));
-    }
-    if (!s->adagrad) return TR_OK;
-    return snapshot_items(s, snapshot, "item_squares", (uint64_t)groups * items, group * items + first, n, 1,
-                          SQUARES);
-}
-
 static int sgd_snapshot(tr_worker *me, void *state, tr_snapshot *list)
 {
     struct tr_mf *m = state;
@@ -513,7 +492,25 @@ static int sgd_snapshot(tr_worker *me, void *state, tr_snapshot *list)
     TR_TRY(tr_snapshot_rows(list, "users", TR_F32, users, s->pad, row, 0, n, s->user.row));
     if (s->m->bias) TR_TRY(tr_snapshot_rows(list, "user_biases", TR_F32, users, 1, row, 0, n, s->user.bias));
     if (s->adagrad) TR_TRY(tr_snapshot_rows(list, "user_squares", TR_F32, users, 1, row, 0, n, s->user.sum));
-    return me->worker < 0 ? TR_OK : snapshot_blocks(me, s, groups, list);
+    if (me->worker < 0) return TR_OK;
+
+    /* The current blocks, and the pushed values of the blocks of the last rounds. With several groups the table contains the
+     * items. Every group has its own squares; an additional group after a restart starts with those of another. */
+    size_t number = first_block(s, me), mine = items_from(s, number), last = last_block(s, me);
+    uint64_t items = s->m->items, first = s->first_item[number], group = (uint64_t)(me->group % groups);
+    if (groups == 1) {
+        TR_TRY(snapshot_items(s, list, "items", items, first, mine, s->pad, FACTORS));
+        if (s->m->bias) TR_TRY(snapshot_items(s, list, "item_biases", items, first, mine, 1, BIASES));
+        /* the values that were pushed to the table; zeros if no rank reads it */
+        size_t pushed = items_from(s, last), width = s->m->width;
+        TR_FREED float *nothing = NULL;
+        if (!s->items) TR_TRY(TR_NEW(&nothing, pushed * width));
+        TR_TRY(tr_snapshot_rows(list, "items_told", TR_F32, items, width, NULL, s->first_item[last], pushed,
+                                s->items ? s->items->value : nothing));
+    }
+    if (!s->adagrad) return TR_OK;
+    return snapshot_items(s, list, "item_squares", (uint64_t)groups * items, group * items + first, mine, 1,
+                          SQUARES);
 }
 
 /* ---- after training: users, and the items of one group ---- */

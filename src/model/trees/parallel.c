@@ -370,7 +370,7 @@ struct tr_voting {
     size_t votes, most;           /* votes of a worker; number of chosen columns */
     struct vote *mine, *all;      /* per column */
     struct tr_trees_share *share; /* per worker: its share of the chosen columns */
-    uint32_t *chosen;             /* and as many numbers for sorting */
+    uint32_t *chosen;             /* twice the number of chosen columns: the second half is scratch memory */
     tr_pair *sum;
 };
 
