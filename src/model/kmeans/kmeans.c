@@ -1061,10 +1061,9 @@ static const tr_option options[] = {
 static const tr_method methods[] = {
     [TR_LLOYD] = {"lloyd", "every iteration assigns all rows",
                   .stages = TR_WORDS("start", "assign", "update", "evaluate")},
-    [TR_MINIBATCH] =
-        {"minibatch",
-         "every iteration assigns some rows; a centre is the mean of all rows that were ever assigned to it",
-         .stages = TR_WORDS("start", "assign", "update", "evaluate")},
+    [TR_MINIBATCH] = {"minibatch",
+                      "every iteration assigns some rows; a centre is the mean of its rows in all iterations",
+                      .stages = TR_WORDS("start", "assign", "update", "evaluate")},
     {.name = NULL},
 };
 

@@ -115,7 +115,7 @@ static int start_append(struct tr_start *s, const tr_batch *rows, const tr_key *
 }
 
 /* Appends a row of rank `root` on all ranks. */
-static int share_row(struct tr_kmeans *m, struct tr_start *s, int root, size_t row)
+static int start_share_row(struct tr_kmeans *m, struct tr_start *s, int root, size_t row)
 {
     tr_context *tr = m->tr;
     const struct tr_kmeans_side *side = &m->train;
@@ -173,7 +173,7 @@ static int start_gather(tr_context *tr, const struct drawn *mine, size_t n, stru
     return TR_OK;
 }
 
-static int too_few(const struct tr_kmeans *m, size_t found)
+static int start_too_few(const struct tr_kmeans *m, size_t found)
 {
     return tr_fail(TR_ERR_CONFIG, "%s: model.clusters is %zu, but the data has only %zu distinct rows",
                    tr_job_where(m->job, "model.clusters"), m->k, found);
@@ -322,10 +322,10 @@ static int draw_apart(struct pool *p, struct tr_start *s, size_t n)
         double mine = start_race(p, draw_number(p->m, c), &row), best = mine;
         TR_TRY(tr_turn_end(tr, TR_OK));
         TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MIN, TR_F64, &best, 1));
-        if (isinf(best)) return too_few(p->m, c);
+        if (isinf(best)) return start_too_few(p->m, c);
         int32_t winner = mine == best ? tr_rank(tr) : INT32_MAX;
         TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MIN, TR_I32, &winner, 1));
-        TR_TRY(share_row(p->m, s, winner, row));
+        TR_TRY(start_share_row(p->m, s, winner, row));
     }
     return TR_OK;
 }
@@ -357,8 +357,8 @@ static int start_random(struct tr_kmeans *m)
         if (distinct == 0 || mine[i].hash != mine[distinct - 1].hash) mine[distinct++] = mine[i];
     TR_TRY(tr_turn_end(m->tr, TR_OK));
     TR_TRY(start_gather(m->tr, mine, distinct, &all, &total));
-    if (total < m->k) return too_few(m, total);
-    for (size_t j = 0; j < m->k; j++) TR_TRY(share_row(m, &m->start, all[j].at, all[j].row));
+    if (total < m->k) return start_too_few(m, total);
+    for (size_t j = 0; j < m->k; j++) TR_TRY(start_share_row(m, &m->start, all[j].at, all[j].row));
     return TR_OK;
 }
 
@@ -380,7 +380,7 @@ static int draw_round(struct pool *p, struct tr_start *s, uint64_t round)
         mine[n++] = (struct drawn){p->hash[i], p->hash[i], tr_rank(tr), (uint32_t)i};
     }
     TR_TRY(start_gather(tr, mine, n, &all, &total));
-    for (size_t i = 0; i < total; i++) TR_TRY(share_row(m, s, all[i].at, all[i].row));
+    for (size_t i = 0; i < total; i++) TR_TRY(start_share_row(m, s, all[i].at, all[i].row));
     return TR_OK;
 }
 
@@ -425,7 +425,7 @@ static int start_first(struct tr_kmeans *m)
     TR_FREED float *dense = NULL;
     TR_TRY(TR_NEW(&dense, (size_t)m->columns));
     TR_TRY(tr_data_first_rows(m->train.data, m->k, true, &rows));
-    int status = rows->n < m->k ? too_few(m, rows->n) : TR_OK;
+    int status = rows->n < m->k ? start_too_few(m, rows->n) : TR_OK;
     bool converts = !m->sparse && !rows->dense;
     const tr_batch one = {.n = 1, .dense = dense};
     for (size_t j = 0; j < m->k && status == TR_OK; j++) {

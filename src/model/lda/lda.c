@@ -207,7 +207,7 @@ struct pull {
 
 /* Stores a row in its block, which has room for the tokens of the word only. Without BSP a row may arrive in parts, and
  * tokens of other workers may have changed their topic in between, so that it has too many: it is pulled again. */
-static int store_row(void *state, const tr_row *row)
+static int lda_store_row(void *state, const tr_row *row)
 {
     struct pull *p = state;
     struct tr_lda *m = p->m;
@@ -234,12 +234,12 @@ static int lda_pull_blocks(struct tr_lda *m, bool copy)
     TR_TRY(lda_list_words(m));
     TR_TRY(TR_NEW(&again, m->n_first_words));
     struct pull p = {.m = m, .again = again};
-    TR_TRY(tr_rows_pull(m->table, m->first_words, m->n_first_words, store_row, &p));
+    TR_TRY(tr_rows_pull(m->table, m->first_words, m->n_first_words, lda_store_row, &p));
     for (int i = 0; p.n_again > 0; i++) {
         tr_key key = again[--p.n_again]; /* a single row arrives complete once its update is */
         if (i == TRIES)
             return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has more tokens than there are", key + 1);
-        TR_TRY(tr_rows_pull(m->table, &key, 1, store_row, &p));
+        TR_TRY(tr_rows_pull(m->table, &key, 1, lda_store_row, &p));
     }
     for (int d = 0; copy && d < m->depth; d++) {
         size_t bytes = m->layout.bytes[m->block[d].number];
@@ -289,7 +289,7 @@ static int lda_count_documents(struct tr_lda *m, struct tr_lda_histogram *h)
 }
 
 /* Adds the bins of a row to the table (sign 1) or subtracts them (sign -1). */
-static int push_bins(struct tr_lda *m, const struct tr_lda_histogram *h, size_t row, int sign)
+static int lda_push_bins(struct tr_lda *m, const struct tr_lda_histogram *h, size_t row, int sign)
 {
     enum { BINS = 256 };
     uint32_t column[BINS];
@@ -312,15 +312,15 @@ static int lda_push_documents(struct tr_lda *m)
     bool first = m->sent.rows == 0;
     int status = lda_count_documents(m, &now);
     for (size_t k = 0; k < now.rows - !first && status == TR_OK; k++) {
-        status = push_bins(m, &now, k, 1);
-        if (status == TR_OK && !first) status = push_bins(m, &m->sent, k, -1);
+        status = lda_push_bins(m, &now, k, 1);
+        if (status == TR_OK && !first) status = lda_push_bins(m, &m->sent, k, -1);
     }
     tr_lda_histogram_close(&m->sent);
     m->sent = now;
     return status;
 }
 
-static int store_bins(void *state, const tr_row *row)
+static int lda_store_bins(void *state, const tr_row *row)
 {
     const int32_t *value = row->value;
     for (size_t i = 0; i < row->n; i++) /* without BSP a part of an update may be missing */
@@ -338,7 +338,7 @@ static int lda_pull_documents(struct tr_lda *m, const tr_worker *me, struct tr_l
     TR_TRY(TR_NEW(&keys, topics + 1));
     for (size_t k = (size_t)me->member; k < topics; k += (size_t)me->group_size) keys[n++] = k;
     if (me->member == 0) keys[n++] = topics;
-    TR_TRY(tr_rows_pull(m->histograms, keys, n, store_bins, h));
+    TR_TRY(tr_rows_pull(m->histograms, keys, n, lda_store_bins, h));
     return tr_lda_histogram_sort(h);
 }
 
@@ -349,7 +349,7 @@ struct likelihood {
     double *row; /* sum per row: rows arrive in any order, but the total must be reproducible */
 };
 
-static int add_row(void *state, const tr_row *row)
+static int lda_add_row(void *state, const tr_row *row)
 {
     struct likelihood *l = state;
     const int32_t *value = row->value;
@@ -373,7 +373,7 @@ static int lda_log_table(struct tr_lda *m, const tr_worker *me, double *sum)
     TR_TRY(TR_NEW(&row, n));
     l.row = row;
     tr_lda_rises_make(m->beta, &l.rises);
-    TR_TRY(tr_rows_pull(m->table, keys, n, add_row, &l));
+    TR_TRY(tr_rows_pull(m->table, keys, n, lda_add_row, &l));
     for (size_t i = 0; i < n; i++) *sum += row[i];
     return TR_OK;
 }
@@ -462,14 +462,14 @@ static int lda_look(struct tr_lda *m)
 }
 
 /* Converts the outcome of a clock to the status that the stage expects. */
-static int end_clock(int status)
+static int lda_end_clock(int status)
 {
     return status == LDA_HALTED ? TR_OK : status;
 }
 
 /* Sums over the group. A member that has failed takes part, so that all learn of the failure: it returns its status, the
  * others LDA_HALTED. */
-static int sum_up(tr_worker *me, int status, double *numbers, size_t n)
+static int lda_sum_up(tr_worker *me, int status, double *numbers, size_t n)
 {
     tr_sum *sum;
     numbers[n] = status != TR_OK;
@@ -488,7 +488,7 @@ static int sum_totals(tr_worker *me, struct tr_lda *m, int status)
     for (int d = 0; d < m->depth && status == TR_OK; d++)
         tr_lda_block_totals(&m->layout, m->block[d].number, m->block[d].memory, m->total);
     for (size_t k = 0; k < topics; k++) m->numbers[k] = (double)m->total[k];
-    TR_TRY(sum_up(me, status, m->numbers, topics));
+    TR_TRY(lda_sum_up(me, status, m->numbers, topics));
     for (size_t k = 0; k < topics; k++) m->total[k] = (int64_t)m->numbers[k];
     tr_lda_set_totals(m->sampler, m->total);
     return TR_OK;
@@ -598,10 +598,10 @@ static int count_tokens(tr_worker *me, void *state)
     int status = count_rounds(m);
     if (status == LDA_HALTED) return TR_OK;
     int looked = lda_look(m);
-    if (looked != TR_OK) return end_clock(looked);
+    if (looked != TR_OK) return lda_end_clock(looked);
     status = sum_totals(me, m, status);
     if (status == TR_OK && lda_exchanges(me)) status = push_blocks(m);
-    return end_clock(status);
+    return lda_end_clock(status);
 }
 
 /* ---- the priors ---- */
@@ -617,7 +617,7 @@ static bool lda_fits_before(const struct tr_lda *m, int64_t clock)
 static int sum_steps(void *who, double *numbers, size_t n)
 {
     tr_worker *me = who;
-    int status = sum_up(me, tr_turn_end(me->tr, TR_OK), numbers, n);
+    int status = lda_sum_up(me, tr_turn_end(me->tr, TR_OK), numbers, n);
     return status == TR_OK ? tr_turn_begin(me->tr, "priors") : status;
 }
 
@@ -638,7 +638,7 @@ static int fit_priors(tr_worker *me, struct tr_lda *m, int status)
              status == TR_OK && tr_lda_next(&c);)
             status = tr_lda_histogram_add(&words, 0, c.count, 1);
     if (status == TR_OK) status = tr_lda_histogram_sort(&words);
-    TR_TRY(sum_up(me, tr_turn_end(m->tr, status), m->numbers, 0));
+    TR_TRY(lda_sum_up(me, tr_turn_end(m->tr, status), m->numbers, 0));
     double most =
         tr_in_lockstep(m->tr) ? INFINITY : 2; /* without BSP the histograms are of different times */
     TR_TRY(tr_turn_begin(m->tr, "priors"));
@@ -675,7 +675,7 @@ static int begin_sweep(tr_worker *me, struct tr_lda *m)
     } else if (first || lda_exchanges(me)) {
         if (!tr_in_lockstep(m->tr)) {
             status = tr_rows_settle(m->table);
-            TR_TRY(sum_up(me, status, m->numbers, 0));
+            TR_TRY(lda_sum_up(me, status, m->numbers, 0));
         }
         TR_TRY(sum_totals(me, m, lda_pull_blocks(m, lda_exchanges(me))));
     }
@@ -738,7 +738,7 @@ static int lda_sweep(tr_worker *me, void *state)
     if (status == TR_OK) status = begin_sweep(me, m);
     if (is_evaluated(m, me->clock)) m->log_words = 0;
     if (status == TR_OK) status = sample_rounds(me, m);
-    if (status != TR_OK || !lda_exchanges(me)) return end_clock(status);
+    if (status != TR_OK || !lda_exchanges(me)) return lda_end_clock(status);
     if (lda_fits_before(m, me->clock + 1)) TR_TRY(lda_push_documents(m));
     return tr_view_push(m->totals_view);
 }
@@ -936,7 +936,7 @@ static int store_counts(tr_worker *me, void *state)
     struct tr_lda *m = state;
     (void)me;
     int status = lda_look(m);
-    return end_clock(status == TR_OK ? push_blocks(m) : status);
+    return lda_end_clock(status == TR_OK ? push_blocks(m) : status);
 }
 
 /* One group has all counts in its blocks, unless a resumed run was one of several groups. */

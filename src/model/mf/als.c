@@ -201,8 +201,8 @@ static const double NOTICED = 1e-4, LONGEST = 0.05, ANSWER_EVERY = 1e-4;
 
 /* Collects the ratings k .. end - 1 of a row (at most TR_ALS_CHUNK) whose rows arrived at position `from` or later. Returns
  * their number. */
-static size_t look_up(struct tr_mf_als *als, const struct tr_als_arena *arena, uint64_t k, uint64_t end,
-                      uint32_t from)
+static size_t als_look_up(struct tr_mf_als *als, const struct tr_als_arena *arena, uint64_t k, uint64_t end,
+                          uint32_t from)
 {
     const struct tr_als_side *side = als->now;
     const struct tr_mf *m = als->m;
@@ -218,14 +218,14 @@ static size_t look_up(struct tr_mf_als *als, const struct tr_als_arena *arena, u
 }
 
 /* Adds the ratings of row i whose rows arrived at position `from` or later to the sums; from = 0 clears the sums first. */
-static void add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i, uint32_t from,
-                   float *sums)
+static void als_add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i, uint32_t from,
+                       float *sums)
 {
     const struct tr_als_side *side = als->now;
     if (from == 0) memset(sums, 0, tr_solver_sums(als->solver) * sizeof *sums);
     for (uint64_t k = side->begin[i], end; k < side->begin[i + 1]; k = end) {
         end = side->begin[i + 1] - k > TR_ALS_CHUNK ? k + TR_ALS_CHUNK : side->begin[i + 1];
-        size_t n = look_up(als, arena, k, end, from);
+        size_t n = als_look_up(als, arena, k, end, from);
         if (n > 0) tr_solve_add(als->solver, n, als->other, als->target, sums);
     }
 }
@@ -240,11 +240,11 @@ static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, si
     bool is_begun = arena == als->filling && begun < als->begun;
     memcpy(als->x, value, width * sizeof *value);
     if (n <= TR_ALS_CHUNK && !is_begun) {
-        look_up(als, arena, side->begin[i], side->begin[i + 1], 0);
+        als_look_up(als, arena, side->begin[i], side->begin[i + 1], 0);
         TR_TRY(tr_solve(als->solver, n, als->other, als->target, als->x));
     } else {
         float *sums = als->sums + (is_begun ? begun : als->begun_most) * tr_solver_sums(als->solver);
-        add_to(als, arena, i, is_begun ? als->begun_at[begun] : 0, sums);
+        als_add_to(als, arena, i, is_begun ? als->begun_at[begun] : 0, sums);
         TR_TRY(tr_solve_sums(als->solver, n, sums, als->x));
     }
     for (size_t k = 0; k < width; k++) {
@@ -257,7 +257,7 @@ static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, si
     double loss = exactly ? 0 : fit.loss;
     for (uint64_t k = side->begin[i], end; exactly && k < side->begin[i + 1]; k = end) {
         end = side->begin[i + 1] - k > TR_ALS_CHUNK ? k + TR_ALS_CHUNK : side->begin[i + 1];
-        size_t found = look_up(als, arena, k, end, 0);
+        size_t found = als_look_up(als, arena, k, end, 0);
         loss += tr_solve_loss(als->solver, found, als->other, als->target, als->x);
     }
     side->loss += loss;
@@ -284,7 +284,7 @@ static int als_answer(struct tr_mf_als *als, double now)
 }
 
 /* Solves the rows before `end` of a batch whose rows have all arrived. */
-static int solve_until(struct tr_mf_als *als, struct tr_als_arena *arena, size_t end)
+static int als_solve_until(struct tr_mf_als *als, struct tr_als_arena *arena, size_t end)
 {
     while (arena->solved < end) {
         TR_TRY(solve_next(als, arena));
@@ -296,7 +296,7 @@ static int solve_until(struct tr_mf_als *als, struct tr_als_arena *arena, size_t
 /* ---- while rows arrive ---- */
 
 /* Returns whether enough rows have arrived for a row of the batch since its sums were last extended. */
-static bool is_worth(const struct tr_mf_als *als, size_t at)
+static bool als_is_worth(const struct tr_mf_als *als, size_t at)
 {
     const struct tr_als_arena *arena = als->filling;
     size_t i = als->now->turn[arena->batch->first + at], from = at < als->begun ? als->begun_at[at] : 0;
@@ -306,23 +306,23 @@ static bool is_worth(const struct tr_mf_als *als, size_t at)
 }
 
 /* Extends the sums of the next row for which it is worth it, cyclically. Returns whether there was one. */
-static bool begin_some(struct tr_mf_als *als)
+static bool als_begin_some(struct tr_mf_als *als)
 {
     struct tr_als_arena *arena = als->filling;
     size_t most = tr_min_size(als->begun_most, arena->batch->end - arena->batch->first), at = als->next_begun;
     if (most == 0) return false;
-    if (at >= most || !is_worth(als, at)) at = 0;
-    if (!is_worth(als, at)) return false;
+    if (at >= most || !als_is_worth(als, at)) at = 0;
+    if (!als_is_worth(als, at)) return false;
     if (at >= als->begun) als->begun_at[als->begun++] = 0;
-    add_to(als, arena, als->now->turn[arena->batch->first + at], als->begun_at[at],
-           als->sums + at * tr_solver_sums(als->solver));
+    als_add_to(als, arena, als->now->turn[arena->batch->first + at], als->begun_at[at],
+               als->sums + at * tr_solver_sums(als->solver));
     als->begun_at[at] = (uint32_t)arena->arrived;
     als->next_begun = at + 1;
     return true;
 }
 
 /* Stores a row that has arrived. */
-static void store_row(struct tr_mf_als *als, size_t slot, const float *row)
+static void als_store_row(struct tr_mf_als *als, size_t slot, const float *row)
 {
     struct tr_als_arena *arena = als->filling;
     size_t rank = als->m->rank;
@@ -331,11 +331,11 @@ static void store_row(struct tr_mf_als *als, size_t slot, const float *row)
     arena->order[slot] = (uint32_t)arena->arrived++;
 }
 
-static int receive_row(void *state, const tr_row *row)
+static int als_receive_row(void *state, const tr_row *row)
 {
     struct tr_mf_als *als = state;
     als->waited += tr_now() - als->left_at;
-    store_row(als, row->place, row->value);
+    als_store_row(als, row->place, row->value);
     if (--als->until_look == 0) {
         /* Compute for als->now->quantum seconds, which increases if there was waiting since the last call and decreases otherwise. */
         double begin = tr_now(), now = begin, *quantum = &als->now->quantum;
@@ -348,7 +348,7 @@ static int receive_row(void *state, const tr_row *row)
         for (bool did = true; did && now - begin < *quantum; now = tr_now()) {
             if (als->ready && als->ready->solved < als->ready->batch->end)
                 TR_TRY(solve_next(als, als->ready));
-            else did = begin_some(als);
+            else did = als_begin_some(als);
             TR_TRY(als_answer(als, now));
         }
     }
@@ -374,19 +374,19 @@ static int als_solve_side(struct tr_mf_als *als, bool first_clock)
         als->waited = 0;
         als->until_look = als->look_every;
         als->left_at = tr_now();
-        if (!first_clock) TR_TRY(tr_rows_pull(side->from, arena->key, batch->n, receive_row, als));
+        if (!first_clock) TR_TRY(tr_rows_pull(side->from, arena->key, batch->n, als_receive_row, als));
         for (size_t slot = 0; slot < batch->n && first_clock; slot++) {
             /* the table of items is empty: use the initial values */
             tr_mf_first_row(als->m, TR_MF_ITEM, arena->key[slot], als->x);
-            store_row(als, slot, als->x);
+            als_store_row(als, slot, als->x);
         }
-        if (als->ready) TR_TRY(solve_until(als, als->ready, als->ready->batch->end));
+        if (als->ready) TR_TRY(als_solve_until(als, als->ready, als->ready->batch->end));
         /* rows with sums are solved now, because the next batch reuses the memory of the sums */
-        TR_TRY(solve_until(als, als->filling, als->filling->batch->first + als->begun));
+        TR_TRY(als_solve_until(als, als->filling, als->filling->batch->first + als->begun));
         als->ready = als->filling;
     }
     als->begun = 0;
-    return als->ready ? solve_until(als, als->ready, als->ready->batch->end) : TR_OK;
+    return als->ready ? als_solve_until(als, als->ready, als->ready->batch->end) : TR_OK;
 }
 
 /* ================ the stage ================ */
@@ -394,7 +394,7 @@ static int als_solve_side(struct tr_mf_als *als, bool first_clock)
 /* ---- implicit ratings: Σ v vᵀ over all rows ---- */
 
 /* Computes the sum over this worker's rows of a side. */
-static void add_rows(struct tr_mf_als *als, const struct tr_als_side *side, double *gram)
+static void als_add_rows(struct tr_mf_als *als, const struct tr_als_side *side, double *gram)
 {
     memset(gram, 0, tr_solver_gram(als->solver) * sizeof *gram);
     tr_gram_add(als->solver, side->n, side->view->value, als->m->width, gram);
@@ -445,7 +445,7 @@ static int als_compute(tr_worker *me, void *state)
     if (m->implicit) {
         size_t n = tr_solver_gram(m->als->solver);
         double *delta = side->gram->delta;
-        add_rows(m->als, side, m->als->gram);
+        als_add_rows(m->als, side, m->als->gram);
         for (size_t k = 0; k < n; k++) {
             delta[k] = m->als->gram[k] - side->gram_mine[k];
             side->gram_mine[k] = m->als->gram[k];
@@ -455,7 +455,7 @@ static int als_compute(tr_worker *me, void *state)
     return tr_view_push(side->view);
 }
 
-static const float *user_row(const struct tr_mf *m, size_t i)
+static const float *als_user_row(const struct tr_mf *m, size_t i)
 {
     return (const float *)m->als->side[TR_MF_USER].view->value + i * m->width;
 }
@@ -468,7 +468,7 @@ static int als_evaluate(tr_worker *me, void *state, tr_report *report)
     const struct tr_als_side *items = &m->als->side[TR_MF_ITEM];
     report->sum[TR_MF_SQUARES] = items->loss;
     report->sum[TR_MF_RATINGS] = (double)items->begin[items->n];
-    return tr_mf_add_tests(m, user_row, report);
+    return tr_mf_add_tests(m, als_user_row, report);
 }
 
 /* Lists the rows of both sides. The table sums up the changes of a row, which is not equal to the row in the last bits. */
@@ -483,7 +483,7 @@ static int als_snapshot(tr_worker *me, void *state, tr_snapshot *list)
         TR_TRY(tr_model_keep_sums(me, list, users ? "user_losses" : "item_losses", 1, &side->loss));
         TR_TRY(tr_snapshot_rows(list, users ? "users" : "items", TR_F32, users ? m->users : m->items,
                                 m->width, side->number, 0, side->n, works ? side->view->value : NULL));
-        if (works && m->implicit && tr_snapshot_restores(list)) add_rows(m->als, side, side->gram_mine);
+        if (works && m->implicit && tr_snapshot_restores(list)) als_add_rows(m->als, side, side->gram_mine);
     }
     return TR_OK;
 }

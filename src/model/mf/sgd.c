@@ -172,7 +172,7 @@ static float shrunk_mean(const struct tr_mf_sgd *s, double n, double sum)
 
 /* ---- state of a worker ---- */
 
-static int list_keys(const struct tr_mf_sgd *s, size_t block, tr_key **keys)
+static int sgd_list_keys(const struct tr_mf_sgd *s, size_t block, tr_key **keys)
 {
     size_t n = items_from(s, block);
     TR_TRY(TR_NEW(keys, n));
@@ -272,11 +272,11 @@ static int sgd_prepare(tr_worker *me, void *state)
         if (s->plain_l2) s->user.share[i] = 1 / (float)(train->rows.begin[i + 1] - train->rows.begin[i]);
     }
     tr_data_forget(m->train); /* the tiles replace the ratings */
-    TR_TRY(list_keys(s, first_block(s, me), &s->keys));
+    TR_TRY(sgd_list_keys(s, first_block(s, me), &s->keys));
     /* the table is read during training by other groups, for test data, or after a restart */
     if (me->groups > 1 || m->test || tr_context_continues(m->tr)) {
         TR_FREED tr_key *last = NULL;
-        TR_TRY(list_keys(s, last_block(s, me), &last));
+        TR_TRY(sgd_list_keys(s, last_block(s, me), &last));
         TR_TRY(
             tr_view_open(m->item_table, last, items_from(s, last_block(s, me)), TR_VIEW_UPDATE, &s->items));
     }
@@ -291,7 +291,7 @@ struct arriving {
     const struct tr_mf_rows *rows;
 };
 
-static int store_row(void *state, const tr_row *row)
+static int sgd_store_row(void *state, const tr_row *row)
 {
     const struct arriving *a = state;
     memcpy(a->s->spare, row->value, a->s->m->width * sizeof(float));
@@ -325,7 +325,7 @@ static struct tr_mf_rows rows_of(const struct tr_mf_sgd *s, const tr_block *bloc
 /* Fills the blocks that a worker has at the begin of a clock. At clock 0 they receive the initial values. Blocks of one group are
  * then complete (after a restart from the checkpoint): there is no need to wait for blocks in transfer. Blocks of several groups
  * are pulled. */
-static int fill_blocks(struct tr_mf_sgd *s, tr_worker *me)
+static int sgd_fill_blocks(struct tr_mf_sgd *s, tr_worker *me)
 {
     bool first_clock = me->clock == s->first_clock, kept = first_clock && s->groups_before == 1,
          pulls = me->clock > 0 && !kept && (me->groups > 1 || first_clock);
@@ -344,7 +344,7 @@ static int fill_blocks(struct tr_mf_sgd *s, tr_worker *me)
             if (s->item_start) rows.bias[i] = s->item_start[skip + i];
         }
         if (s->plain_l2 && first_clock) memcpy(rows.share, s->item_share + skip, n * sizeof *rows.share);
-        if (pulls) TR_TRY(tr_rows_pull(s->m->item_table, s->keys + skip, n, store_row, &arriving));
+        if (pulls) TR_TRY(tr_rows_pull(s->m->item_table, s->keys + skip, n, sgd_store_row, &arriving));
         for (size_t i = 0; i < n && me->groups > 1; i++) row_out(s, &rows, i, before + i * s->m->width);
     }
     return TR_OK;
@@ -352,8 +352,8 @@ static int fill_blocks(struct tr_mf_sgd *s, tr_worker *me)
 
 /* Writes the change of a block to the update. The table starts with zeros, or with the last state pushed by one group; the
  * difference from there to the initial values is pushed by the first group, or by all if updates are averaged. */
-static void list_changes(struct tr_mf_sgd *s, const tr_worker *me, size_t block,
-                         const struct tr_mf_rows *rows, const float *before)
+static void sgd_list_changes(struct tr_mf_sgd *s, const tr_worker *me, size_t block,
+                             const struct tr_mf_rows *rows, const float *before)
 {
     size_t width = s->m->width;
     size_t skip = (size_t)(s->first_item[block] - s->first_item[last_block(s, me)]) * width;
@@ -394,7 +394,7 @@ static int sgd_compute(tr_worker *me, void *state)
     int64_t every = m->report_every * (int64_t)s->parts, now = me->clock + 1;
     bool due = me->groups > 1 || (m->test && (every == 0 || now % every == 0));
     if ((size_t)me->clock % s->parts == 0) s->squares = s->ratings = 0;
-    TR_TRY(fill_blocks(s, me));
+    TR_TRY(sgd_fill_blocks(s, me));
     if (me->groups == 1 && s->groups_before > 1) TR_TRY(tr_view_pull(s->items));
     if (me->groups == 1) s->groups_before = 1;
     for (size_t round = 0; round < rounds; round++) {
@@ -413,13 +413,13 @@ static int sgd_compute(tr_worker *me, void *state)
             s->ratings += (double)tile[t].ratings;
         }
         TR_TRY(tr_turn_end(m->tr, TR_OK));
-        if (due && round + s->depth >= rounds) list_changes(s, me, (size_t)block.number, &rows, before);
+        if (due && round + s->depth >= rounds) sgd_list_changes(s, me, (size_t)block.number, &rows, before);
         TR_TRY(tr_rotation_give(s->rotation));
     }
     return due ? tr_view_push(s->items) : TR_OK;
 }
 
-static const float *user_row(const struct tr_mf *m, size_t i)
+static const float *sgd_user_row(const struct tr_mf *m, size_t i)
 {
     row_out(m->sgd, &m->sgd->user, i, m->sgd->spare);
     return m->sgd->spare;
@@ -431,7 +431,7 @@ static int sgd_evaluate(tr_worker *me, void *state, tr_report *report)
     struct tr_mf *m = state;
     report->sum[TR_MF_SQUARES] += m->sgd->squares * m->spread * m->spread;
     report->sum[TR_MF_RATINGS] += m->sgd->ratings;
-    return tr_mf_add_tests(m, user_row, report);
+    return tr_mf_add_tests(m, sgd_user_row, report);
 }
 
 /* ---- checkpoints: users, and the blocks of items that are newer than the table ---- */
@@ -445,7 +445,7 @@ static float *part_of(const struct tr_mf_rows *rows, enum part part)
 }
 
 /* Copies an array of the current blocks to contiguous memory (out), or back. */
-static int copy_blocks(struct tr_mf_sgd *s, enum part part, size_t columns, float *memory, bool out)
+static int sgd_copy_blocks(struct tr_mf_sgd *s, enum part part, size_t columns, float *memory, bool out)
 {
     for (size_t d = 0; d < s->depth; d++) {
         tr_block block;
@@ -466,9 +466,9 @@ static int snapshot_items(struct tr_mf_sgd *s, tr_snapshot *snapshot, const char
 {
     TR_FREED float *memory = NULL;
     TR_TRY(TR_NEW(&memory, n * columns));
-    TR_TRY(copy_blocks(s, part, columns, memory, true));
+    TR_TRY(sgd_copy_blocks(s, part, columns, memory, true));
     TR_TRY(tr_snapshot_rows(snapshot, name, TR_F32, items, columns, NULL, first, n, memory));
-    if (tr_snapshot_restores(snapshot)) TR_TRY(copy_blocks(s, part, columns, memory, false));
+    if (tr_snapshot_restores(snapshot)) TR_TRY(sgd_copy_blocks(s, part, columns, memory, false));
     return TR_OK;
 }
 
