@@ -826,7 +826,7 @@ static const tr_option options[] = {
      .help = "a run's folder or a file, model.h5 or LIBLINEAR's model.txt: training begins with its weights, by the features' indices; "
              "task NAME: of another task of the job"},
     {"model.class_weights", TR_KIND_TEXT, AT(class_weights), "",
-     .help = "what a row's loss weighs, by its label: balanced = so that each label's rows weigh the same together, or label:weight pairs, «1:5 -1:0.5»; the objective's mean is weighted"},
+     .help = "weight of rows by label: balanced = equal total weight of all labels, or label:weight pairs, «1:5 -1:0.5»; the objective is the weighted mean"},
     {"model.dtype", TR_KIND_CHOICE, AT(dtype), "f32", .words = TR_WORDS("f32", "f64"),
      .help = "single or double precision"},
     {"solve.target_gap", TR_KIND_REAL, AT(target_gap), "0", .may_change = true,

@@ -332,14 +332,21 @@ static int screen_find_columns(struct tr_linear *m)
     TR_FREED double *local = NULL;
     TR_FREED double *own = NULL;
     struct tr_linear_descent *d = m->descent;
-    struct tr_columns *c = &d->shared;
     TR_TRY(TR_NEW(&d->key, m->train->n_keys));
     TR_TRY(TR_NEW(&d->rows.entries, m->train->n_keys));
     TR_TRY(tr_columns_open(&all, m->tr, m->train->keys, m->train->n_keys, m->train->columns, SUMS));
     TR_TRY(TR_NEW(&local, all.local * SUMS));
     TR_TRY(TR_NEW(&own, all.n * SUMS));
     TR_TRY(screen_columns(m, &all, local, own));
-    TR_TRY(screen_open_rows(m, local));
+    return screen_open_rows(m, local);
+}
+
+/* Opens vectors of these columns, and lists the columns that this worker reports: those of its vectors, or a share of them if all
+ * workers have the same vectors. */
+static int screen_open_columns(struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    struct tr_columns *c = &d->shared;
     TR_TRY(tr_columns_open(c, m->tr, d->key, d->rows.columns, m->train->columns, 1));
     TR_TRY(TR_NEW(&d->partial, d->rows.columns));
     TR_TRY(TR_NEW(&d->gradient, c->n));
@@ -412,6 +419,7 @@ static int descent_prepare(tr_worker *me, void *state)
     TR_TRY(tr_descent_model_rows(m));
     TR_TRY(folds_open(me, m));
     TR_TRY(screen_find_columns(m));
+    TR_TRY(screen_open_columns(m));
 
     /* views of the columns that this worker owns, at the last worker also of the bias; for model.init of the columns of its rows */
     TR_FREED tr_key *keys = NULL;
