@@ -456,10 +456,10 @@ typedef struct tr_model_class {
  * keys, and keys that a rule marks as unused, are errors. The engine calls check(), and fields() in tr_model_save(); main()
  * does the rest. All ranks.
  *
- * @param [in]  class  not copied, must remain valid
- * @param [out] tr     close it with tr_close()
+ * @param [in]  model_class  not copied, must remain valid
+ * @param [out] tr           close it with tr_close()
  */
-int tr_open_as(int *argc, char ***argv, const tr_model_class *class, tr_context **tr);
+int tr_open_as(int *argc, char ***argv, const tr_model_class *model_class, tr_context **tr);
 
 /* Returns the options of the class of the job, or NULL if the class has none. Any rank. */
 const void *tr_options(const tr_context *tr);

@@ -8,6 +8,10 @@ blis=/usr/include/$(uname -m)-linux-gnu/blis-serial
 for file in $(find src/model -mindepth 2 -name '*.c'); do
     ${CC:-cc} -std=c17 -fsyntax-only -w -Iinclude -I"$blis" "$file" || { echo "FAILED: $file"; bad=1; }
 done
+for header in include/trireme/*.h; do # C++, too, if there is a compiler
+    command -v c++ >/dev/null || break
+    c++ -x c++ -fsyntax-only -w -Iinclude "$header" || { echo "FAILED: $header is not C++"; bad=1; }
+done
 ! grep -rn 'MPI_' src/model || { echo "FAILED: a model calls MPI"; bad=1; }
 
 higher=$(sed -n 's/^| `src\/\([a-z]*\)` |.*/\1/p' README.md)
