@@ -193,7 +193,7 @@ is "no test data" "$(cat said)" \
 # the ranks are told by themselves, as a batch system tells them: mpirun kills them so soon that it is a race
 on 2 "$trireme" train job.yaml output=ended tasks.one.ranks=1 tasks.two.ranks=1 \
     solve.epochs=10000000 tasks.two.solve.epochs=10000000 tasks.two.solve.rate=0.1 >said 2>&1 &
-mpirun=$!
+launcher=$!
 tries=0
 until grep -qs training ended/one/status.json && grep -qs training ended/two/status.json; do
     tries=$((tries + 1))
@@ -202,7 +202,7 @@ until grep -qs training ended/one/status.json && grep -qs training ended/two/sta
 done
 # shellcheck disable=SC2046 # two numbers
 kill -TERM $(number pid <ended/one/status.json) $(number pid <ended/two/status.json)
-wait $mpirun
+wait $launcher
 for folder in ended ended/one ended/two; do
     grep -q '"state": "stopped"' $folder/status.json && grep -q '"status": 75' $folder/status.json ||
         fail "$folder/status.json after SIGTERM: $(cat $folder/status.json)"
