@@ -154,7 +154,7 @@ int tr_context_assign(tr_context *tr, tr_job *job);
 
 /* Starts MPI and reads the job into tr->job: the first part of tr_open(). own: the class of models of the program, or NULL.
  * Then call tr_context_assign(), tr_context_describe() and tr_services_open(); for a job of several tasks, open a team for
- * each task instead (src/cli/train.h). */
+ * each task instead (src/cli/cli.h). */
 int tr_context_read(int *argc, char ***argv, const struct tr_model_class *own, tr_context **tr);
 
 /* Frees a context, assigned or not. All ranks; returns as tr_close() does. */
