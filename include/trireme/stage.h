@@ -108,8 +108,8 @@ typedef struct tr_worker {
     int member, group_size; /* index in the group, 0 is the leader; members that take part */
     int worker, workers;    /* index over all groups; workers that take part */
     int64_t clock, clocks;  /* completed clocks; planned clocks, unless the scheduler stops earlier */
-    /* In tasks a stage may run in parts: clocks before this part, and clocks of all parts together. Otherwise 0 and
-     * clocks. */
+    /* A stage of a task may run in parts. before: clocks of the parts before this one; whole: clocks of all parts. If it has
+     * only one part: before = 0, whole = clocks. */
     int64_t before, whole;
     int round; /* index of the round in this clock */
     /* The leader's command for this round; without a schedule function the command of tr_task.next(); otherwise zeros. */
@@ -145,7 +145,7 @@ typedef struct tr_stage {
     const char *metric_name;    /* metric on test data, for example "accuracy"; NULL: none */
     bool metric_ascends;        /* a higher metric is better, for solve.patience */
 
-    /* In a task: the workers of one group run the stage, the group that has not run it for the longest time. */
+    /* In a task: only one group runs the stage each time, the one that ran it least recently. */
     bool one_group;
 
     /* Opens views. Called on workers before the first clock. As a stage of a task it is called once for every set of

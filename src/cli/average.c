@@ -21,7 +21,7 @@ struct tr_average {
     const tr_job **of; /* jobs of the models */
     struct tr_given flag;
     struct tr_ask ask;
-    size_t by; /* the member whose model evaluates the mean */
+    size_t by; /* index of the model whose class and loss evaluate the mean of the predictions */
     tr_data *data;
     size_t first, rows; /* of this rank */
     size_t width;       /* the number of outputs of a row */

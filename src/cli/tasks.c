@@ -218,7 +218,7 @@ struct tasks {
     struct tr_task_row *row; /* by task */
     struct call **call;      /* by task; NULL before it begins */
     bool *wanted;            /* by set of rows: a task takes it or will take it */
-    int *rests;              /* by rank: the task whose team can run another one, or -1 */
+    int *rests;              /* by rank: the finished task whose team can run the next task, or -1 */
     uint64_t readings;       /* of data that several tasks learn from */
     int failed;              /* exit code of the first task that failed */
     int worse;               /* of the first failed task among those from which the best is chosen */

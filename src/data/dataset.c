@@ -1014,7 +1014,7 @@ int tr_store_report(tr_context *tr)
 
 /* ---- opening ---- */
 
-/* Reads the files, or the rows that the node has of them. */
+/* Fills data from the files or, if the node already has their rows, from shared memory. like: data with the schema, or NULL. */
 static int fill(tr_data *data, const tr_data *like)
 {
     struct tr_data_state *s = data->state;

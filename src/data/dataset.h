@@ -51,7 +51,7 @@ struct tr_data_state {
     uint64_t unknown;                /* csv: values of categories that have no key */
     uint64_t unlabelled;             /* csv: rows without a label, which are left out */
     int form;                        /* TR_DATA_SPARSE and the like, as in tr_data_open() */
-    bool full;                       /* rows are those of a table, or dense */
+    bool full;                       /* each row has a value for every column; false: rows are sparse */
     struct tr_scale *scale;          /* of training data; NULL: not scaled */
     struct tr_job_held_out held_out; /* the records that are test data, and not training data */
     bool test;                       /* these are test data */
@@ -271,8 +271,9 @@ struct tr_node_rows {
     bool forgotten;
 };
 
-/* Reads them, and adds them to `world`, where teams that begin later find them; rows->task is set. `node`: all ranks of a node in one
- * replicated group, with the job of the task. Errors are not shown. All ranks of a node together. */
+/* Reads the rows of the node and registers them in `world`, so that teams that begin later use them. The caller has set rows->task.
+ * `node`: all ranks of a node in one replicated group, with the job of the task. Errors are returned but not printed. All ranks of a
+ * node together. */
 int tr_node_rows_open(tr_context *node, tr_context *world, struct tr_node_rows *rows);
 
 /* They are not found any more on this rank; their memory is freed when all ranks of the node have called this. Any rank, alone, that

@@ -451,8 +451,9 @@ struct tr_row_stream {
     size_t *held;               /* the thread's: blocks in memory that do not stay there */
     struct plan plans[2];       /* the order of the file; the order of the last tr_data_permute() */
     uint32_t *order;            /* scratch for an order of the blocks */
-    uint64_t *group_row;        /* of the second plan: number of rows before each group, and the end */
-    uint64_t memory;            /* arguments of stream_open() */
+    uint64_t
+        *group_row; /* plans[1]: number of rows before each group; the last entry is the number of all rows */
+    uint64_t memory; /* arguments of stream_open() */
     bool whole;
     size_t parts;    /* no block has rows of two parts unless it has all of them; 0: parts are not known */
     size_t last;     /* the block that was requested last */

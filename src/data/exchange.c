@@ -258,7 +258,7 @@ static int dealing_open(tr_context *tr, const struct tr_triples *t, struct deali
 
 /* Triples from all workers: those of worker w are begin[w] .. begin[w + 1] - 1. */
 struct arrivals {
-    uint64_t *begin, *next; /* next: position of its next triple */
+    uint64_t *begin, *next; /* next: by row, the position of the next triple of the row */
     struct tr_triple *triple;
     uint32_t *order; /* of each triple, the position of its piece among all pieces; NULL: order by worker */
 };

@@ -445,7 +445,7 @@ struct tr_text {
     size_t longest;      /* maximum bytes of a line */
     size_t capacity;     /* of the buffer without its slack */
     size_t used, filled; /* bytes used .. filled - 1 of the buffer are not yet returned */
-    uint64_t offset;     /* of the first of them in the text */
+    uint64_t offset;     /* in the text: position of the byte buffer[used] */
     bool inside;         /* a line may continue there; otherwise one begins */
     bool ended;          /* end of the source */
     uint64_t done;       /* bytes of a plain file in ranges before this one */

@@ -98,7 +98,7 @@ static int words_open(struct tr_data_state *s, const struct tr_ids *const mine[]
     return TR_OK;
 }
 
-/* The union of the words of all ranks; and, for each word of this rank, its number in it (to be freed). */
+/* Computes the union of the words of all ranks and, for each word of this rank, its index in the union (*number, to be freed). */
 static int words_unite(tr_context *tr, const struct tr_ids *mine, struct tr_ids *all, uint32_t **number)
 {
     TR_CLOSED_BY(tr_ids_free) struct tr_ids met = {.n = 0};
@@ -228,7 +228,7 @@ static int choose_range(struct node_reader *t, size_t file, uint64_t begin, uint
     return t->n > before ? tr_reader_note_run(&t->r, begin, end, t->n - before) : TR_OK;
 }
 
-/* The ranges of a packed file end with its text, behind the last row that the node has of it. */
+/* The last range of a packed file ends where the text of its last row in this node ends. */
 static int choose_ranges(struct node_reader *t, const struct tr_file_part *part)
 {
     size_t file = part->file, behind = first_number_from(t, tr_origin(file + 1, 0));

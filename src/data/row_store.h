@@ -230,7 +230,7 @@ int tr_disk_begin(struct tr_disk_writer *writer);
 /* After the second pass: data->state->rows are those of the file. TR_ERR_DATA: the input files have changed between the passes. */
 int tr_disk_end(struct tr_disk_writer *writer);
 
-/* Drops all notes: the first pass is repeated. */
+/* Discards the results of the first pass, which is repeated. */
 void tr_disk_forget(struct tr_disk_writer *writer);
 
 void tr_disk_free(struct tr_disk_writer *writer);

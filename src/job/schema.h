@@ -11,7 +11,7 @@ struct tr_job_section {
     const char *name;
     const char *help;
     const char *short_for; /* key that `section: value` sets, or NULL */
-    bool named;            /* keys are below names that the job defines */
+    bool named; /* the section has subsections with names that the job chooses, and the keys are in these */
 };
 
 /* Tables of keys: those of the engine for a job, a stage and a task; then one for each of the tr_model_class_count classes. */

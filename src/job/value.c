@@ -478,7 +478,7 @@ int tr_job_set_default(const struct tr_job_slot *slot, const char *text)
     char *item = (char *)(uintptr_t)text;
     struct tr_job_setting s = {
         .key = item, .where = (char *)(uintptr_t) "default", .commanded = true, .value = {1, &item}};
-    /* For a text without a list of words only the empty text is a default. */
+    /* No default. The default of a text without a list of words can only be the empty text. */
     if (slot->key->kind == TR_KIND_TEXT ? !slot->key->words && *text : !*text) return TR_OK;
     return tr_job_set(slot, &s, slot->key->name);
 }

@@ -40,7 +40,8 @@ struct tr_row_set {
 };
 
 /* Computes a quantile of each of n sets of rows: the smallest number such that the rows up to it have at least this part of the
- * weight of the set. An empty set has the quantile 0. The same on any number of ranks. All of these ranks.
+ * weight of the set. An empty set has the quantile 0. The result does not depend on the number of ranks. All members of
+ * `ranks` call it.
  *
  * @param [in] value, weight  of all rows of this rank; weight NULL: all are 1
  */

@@ -102,7 +102,8 @@ int tr_area_here(struct tr_area *a, double *auc)
     return TR_OK;
 }
 
-/* Runs that each rank samples; the shares of ranks differ by about an eighth. */
+/* Sample sort: each rank samples this number of runs of equal scores. The numbers of rows per rank then differ by about
+ * 1/sqrt(64) = 1/8. */
 enum { SAMPLES = 64 };
 
 static int area_compare_keys(const void *a, const void *b)

@@ -342,7 +342,8 @@ int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void
     return TR_OK;
 }
 
-/* From the smallest half to the whole set: exchanges the results of the own half with the other half. */
+/* Recursive doubling: from groups of two members to the whole set, each member exchanges the lists of its half of the group with a
+ * member of the other half. */
 int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const size_t *counts, void *all_)
 {
     struct halves halves[MOST_HALVINGS];

@@ -148,8 +148,9 @@ struct tr_context {
     MPI_Comm wire;  /* all ranks, for point-to-point messages */
     MPI_Comm node;  /* ranks that share memory with this rank */
     MPI_Comm host;  /* ranks of this host: equal to `node`, unless ranks.node_size divides it */
-    /* Communicators of roles: MPI_COMM_NULL if this rank does not have the role. A communicator of all ranks in order is `wire`
-     * (collectives do not interfere with its messages), a communicator of this rank alone is MPI_COMM_SELF. */
+    /* Communicators of roles: MPI_COMM_NULL if this rank does not have the role. If all ranks
+     * have it, in the order of ranks, this is `wire` (collectives do not interfere with its messages); if only this rank has it,
+     * MPI_COMM_SELF. */
     MPI_Comm workers; /* all workers, by group and member */
     MPI_Comm group;   /* group of this rank, by member */
     MPI_Comm leaders; /* first members of groups, by group */

@@ -204,7 +204,7 @@ struct tr_degree {
     int64_t clocks;
     int first, full;               /* clocks of a degree: to begin with, and at most */
     int wanted;                    /* clocks of the degree that is being measured */
-    int level;                     /* degrees in turn that were no better than those before */
+    int level;                     /* number of consecutive degrees that were no faster than the one before */
     int gaps;                      /* tried */
     struct tr_degree_point recent; /* the last clocks at the degree that was found */
 };

@@ -393,10 +393,11 @@ void tr_memory_close(struct tr_checkpoint_memory **out, uint64_t run, bool remov
 
 /* ---- taking ---- */
 
-/* Creates the folder of the node, *folder, with its file owner, and the folder of a checkpoint in it, in the first place with enough
- * space. Ranks of a node may call it at the same time. Free *folder. TR_ERR_NO_OUTPUT.
+/* Chooses the first directory of the list with enough space. Creates in it the folder of the node (*folder, to be freed), a file
+ * named `owner` in this folder, and the folder of the checkpoint. Several ranks of a node may call it at the same time.
+ * TR_ERR_NO_OUTPUT: no directory has enough space, or a folder cannot be created.
  *
- * @param [in] replaced  bytes in the first place that will be removed
+ * @param [in] replaced  bytes in the first directory that will be removed
  */
 static int memory_make_folder(struct tr_checkpoint_memory *m, uint64_t number, uint64_t bytes,
                               uint64_t replaced, char **folder)

@@ -28,8 +28,8 @@ struct flow {
     int peer;
     int first, end;  /* to a peer: the participants whose shares these units belong to */
     uint32_t *units; /* by chunk */
-    uint32_t *
-        at; /* by chunk: to a peer, the first of them among the held units; from a peer, their first entry of place */
+    /* By chunk. To a peer: the index of the first unit among the held units. From a peer: the index of its entry in `place`. */
+    uint32_t *at;
     uint32_t *place; /* the unit to which each is added; NULL: contiguous units from `at` on */
 };
 
@@ -43,8 +43,8 @@ struct round {
 struct rounds {
     int me, size, degree;
     int *server; /* by participant: which server it is, or -1 */
-    const struct tr_segment
-        *keys;              /* of this rank, by server, or NULL: the units held before the first round */
+    /* by server: the units that this rank holds before the first round; NULL: none */
+    const struct tr_segment *keys;
     uint32_t chunk, chunks; /* positions of a share in a chunk; how many chunks the longest share has */
     size_t n;
     struct round *round;
@@ -334,7 +334,7 @@ static struct tr_view_state *merged_view(const struct tr_table *t)
 
 struct line {
     _Atomic int64_t
-        ready; /* worker: its deltas of clocks < ready are complete, and it has read for these clocks */
+        ready; /* worker: its deltas of clocks < ready are complete, and it has read all values for these clocks */
     _Atomic int64_t added; /* server: it has added everybody's deltas of clocks < added */
     uint64_t delta;        /* worker: its offset behind the lists; 0: there are none */
     char pad[40];
@@ -360,7 +360,7 @@ struct shared_merge {
     size_t workers, servers;
     struct source *source;      /* by worker, in the order of ranks */
     const struct line **server; /* by server */
-    tr_view *view;              /* whose delta lies in this rank's part */
+    tr_view *view;              /* the view whose delta is in the part of this rank in shared memory */
     size_t next;                /* server: the worker to be added next in the running merge */
 };
 

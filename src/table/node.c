@@ -142,7 +142,7 @@ struct node_union {
     const char *whom; /* the subject of the message about a wait that takes too long */
 };
 
-/* For numbers < limit. TR_ERR_SYSTEM, on all ranks of the node: there is no memory for it. */
+/* Opens a union of sets of numbers < limit, in memory that the node shares. TR_ERR_SYSTEM, on all ranks of the node: out of memory. */
 static int union_open(tr_context *tr, uint64_t limit, const char *whom, struct node_union *u)
 {
     size_t words = (size_t)(limit / 64 + 1),
@@ -434,7 +434,7 @@ static bool node_pull_share(struct tr_node_pull *p)
         s->channel = tr_channel_of(t, server, &s->all, tag + server);
         s->channel.owner = node_pull_keeper(p, server);
     }
-    tr_meet(tr, tr->node, node_opening); /* the memory is empty from now on */
+    tr_meet(tr, tr->node, node_opening); /* all ranks have seen that the caches are empty */
     for (uint32_t server = 0; server < p->servers; server++) {
         struct node_source *s = &p->source[server];
         for (uint32_t i = 0; s->list && i < s->all.n; i++) s->all.position[i] = (uint32_t)s->list[i];

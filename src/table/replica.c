@@ -86,7 +86,7 @@ struct tr_replica {
     size_t frame_bytes; /* in all arrays */
     struct tr_shm memory;
     size_t moves;   /* number of arrays that other nodes may read */
-    MPI_Win window; /* over the memory of all nodes; MPI_WIN_NULL: moves = 0 or one node */
+    MPI_Win window; /* over the memory of all nodes; MPI_WIN_NULL if moves == 0 or there is one node */
     int *first_of;  /* by node: the rank whose window has its memory */
     struct replica_head *head;
     struct replica_line *line; /* by rank of the node */

@@ -83,12 +83,12 @@ void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending);
 /* A number for header.reply, different from all in flight. */
 uint32_t tr_request_number(struct tr_tables *tables);
 
-/* The slice of n units; and the encoding and precision of updates, and of values that are read (exact: never rounded;
- * otherwise to 16 bits at least). */
+/* Returns the description of n units of the table, which codecs take. */
 static inline struct tr_slice tr_slice_of(const struct tr_table *t, uint32_t n)
 {
     return (struct tr_slice){.dtype = t->dtype, .n = n, .width = t->unit_width};
 }
+/* Return the encoding and precision of updates, and of values that are read (exact: not rounded; otherwise to at least 16 bits). */
 struct tr_wire tr_push_wire(const struct tr_table *table);
 struct tr_wire tr_pull_wire(const struct tr_table *table, bool exact);
 

@@ -112,7 +112,7 @@ struct tr_hash_list {
 int tr_hash_list_append(struct tr_hash_list *list, const tr_key *key, uint32_t n);
 void tr_hash_list_free(struct tr_hash_list *list);
 
-/* All keys are absent again: the map has been cleared. */
+/* Call it after the map has been cleared: marks all keys of the list as absent. */
 void tr_hash_list_forget(struct tr_hash_list *list);
 
 /* Before reading: looks up absent keys that have been added to the map since. */

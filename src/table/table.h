@@ -40,11 +40,12 @@ struct tr_traffic {
 
 /* The cost of serving on one rank. */
 struct tr_service {
-    double seconds;       /* of handling messages */
-    double at_seams;      /* poll points during computation at which something progressed */
-    double under_way;     /* own updates that had not arrived when this rank pulled for the next clock */
-    double share_bytes;   /* values of all shares of this rank at the start of the stage */
-    double version_bytes; /* maximum so far of the memory that server functions keep besides */
+    double seconds;     /* of handling messages */
+    double at_seams;    /* poll points during computation at which something progressed */
+    double under_way;   /* own updates that had not arrived when this rank pulled for the next clock */
+    double share_bytes; /* values of all shares of this rank at the start of the stage */
+    double
+        version_bytes; /* maximum so far of the memory that server functions use in addition to the values */
 };
 
 /* Behind each share in memory that the node shares. */

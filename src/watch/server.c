@@ -52,7 +52,7 @@ struct peer {
     int64_t user; /* -1: unknown, or of another machine */
     unsigned char
         network[16]; /* IPv4 address as a v4-mapped one, first 64 bits of an IPv6 address; 0 for a user */
-    bool own;        /* the user of this process */
+    bool own;        /* the client has the user id of this process */
     bool has_access; /* own, or has sent the token */
     int connections, streams;
 };

@@ -278,8 +278,8 @@ uint32_t tr_lda_order(const struct tr_lda_sampler *sampler, uint64_t document, u
 
 /* Computes n_dk from the topics of the tokens.
  *
- * @param [in] n      number of topics of document d in order; 0: the list is built in the order of tokens
- * @param [in] order  order of topics in the lists, in the form above
+ * @param [in] n      number of topics that `order` lists for document d; n[d] = 0: the list is built in the order of tokens
+ * @param [in] order  the topics of each list, in the form that tr_lda_order() writes
  * @return TR_ERR_DATA if a topic is too high or an order does not have the topics of its document
  */
 int tr_lda_recount(struct tr_lda_sampler *sampler, const uint32_t *n, const uint64_t *begin,

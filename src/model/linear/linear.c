@@ -412,7 +412,8 @@ bool tr_linear_has_bias(const struct tr_linear *m, const tr_worker *me)
     return m->o->bias && (!m->vertical || me->member == 0);
 }
 
-/* The keys of the data, and the bias behind them on one member of the group or on all of a horizontal one. */
+/* Opens a view of the keys of the data. The key of the bias is behind them: on all members of a group that divides its rows, and on
+ * the first member of one that divides its columns. */
 int tr_linear_open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table,
                         enum tr_view_use use, tr_view **view)
 {

@@ -91,7 +91,7 @@ struct tr_linear_method {
     int (*evaluate)(tr_worker *me, void *linear, tr_report *report);
     int (*summarize)(void *linear, const tr_report *report, tr_evaluation *evaluation);
     int (*snapshot)(tr_worker *me, void *linear, tr_snapshot *snapshot);
-    /* Frees the memory of the method. It may not have been opened. */
+    /* Frees the memory of the method. It is also called if open() failed or was not called. */
     void (*close)(struct tr_linear *m);
     bool many_outputs;                         /* learns more than two classes */
     const struct tr_linear_method *of_classes; /* replaces it for more than two classes */
@@ -115,7 +115,7 @@ struct tr_linear_batches {
     uint32_t *order;           /* of the mini-batches in this epoch */
     tr_table *count;           /* number of rows of each feature */
     tr_view *count_view;
-    float *reg; /* λ n / rows of the feature, relative to the rows of a mini-batch */
+    float *reg; /* by feature: λ n / (number of its rows), per row of a mini-batch that has it */
 };
 
 struct tr_linear {

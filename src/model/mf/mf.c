@@ -189,7 +189,7 @@ static int mf_train(void *model)
  * /item_ids (names of the rows in the data: whole numbers, or texts padded with zeros). A prediction is the inner product of
  * the rows, plus the mean if centred, plus both biases. */
 
-/* Reads factors or biases of the table that is written. */
+/* Gives the writer of model.h5 factors or biases from the table: rows first .. first + n - 1. */
 static int fill_rows(void *mf, uint64_t first, size_t n, void *values)
 {
     const struct tr_mf *m = mf;

@@ -813,8 +813,8 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
         leaf->child[1].node = g->nodes++;
         g->ahead--;
     }
-    /* Values of leaves follow from gradients that are not rounded to few bits. Sums of multiples of a small step do not depend on
-     * their order. */
+    /* Values of leaves are computed from full gradients, not from those that were rounded to few bits for the histograms. Each
+     * gradient is rounded to a multiple of a small step, so sums do not depend on the order of addition. */
     double part, rate = m->o->rate * pow(1 - m->o->decay, (double)m->tree.round);
     double step_g = m->tree.units.gradient * 0x1p-20, step_h = m->tree.units.curvature * 0x1p-20;
     float by_g = (float)(1 / step_g), by_h = (float)(1 / step_h), gradient[TR_GRADIENTS],

@@ -235,8 +235,8 @@ static int path_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
 
 /* ---- columns that can leave 0 ---- */
 
-/* Sums for each column, which bound its gradient at all points whose objective is not above the first one: Σ |x|, Σ x²,
- * gradient at the start; and the number of rows that have the column. The result of the test replaces the first sum. */
+/* Four sums for each column: Σ |x|, Σ x², the gradient at the start, and the number of rows that have the column. They bound the
+ * gradient at all points whose objective is not above that of the start. The result of this test (STAYS or LEAVES) replaces Σ |x|. */
 enum { ABSOLUTES, SQUARES, GRADIENT, ENTRIES, SUMS };
 enum { STAYS = -1, LEAVES };
 

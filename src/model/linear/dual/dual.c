@@ -397,7 +397,8 @@ static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const st
     if (all == 0) return;
     tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)(me->clock / m->clocks_per_epoch));
     begin = tr_rng_below(&rng, all);
-    for (uint64_t divisor = 0; divisor != 1;) { /* the greatest common divisor of step and n */
+    for (uint64_t divisor = 0;
+         divisor != 1;) { /* draws steps until the greatest common divisor of step and all is 1 */
         divisor = step = tr_rng_below(&rng, all) + 1;
         for (uint64_t b = all, rest; b > 0; divisor = b, b = rest) rest = divisor % b;
     }

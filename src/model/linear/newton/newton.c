@@ -891,7 +891,7 @@ int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
     bool slow = square > 0.25 * t->last_square, stuck = t->state.decrease < 1e-15 && slow;
     t->last_square = square;
     if (by == 0) stuck = !t->careful || was_careful;
-    if (by == 0 && !stuck) t->state.decrease = 1; /* nothing is known of the way */
+    if (by == 0 && !stuck) t->state.decrease = 1; /* no progress is known yet */
     if (by > 0 || t->careful != was_careful) TR_TRY(pass_gradient(t));
     TR_TRY(tr_newton_look(t, state));
     state->stuck = t->state.stuck = stuck && !solver_moves_corners(t);
