@@ -45,7 +45,7 @@ struct tr_reading;
 
 enum { TR_VALUE_DIGITS = 64, TR_VALUE_ROOM = TR_VALUE_DIGITS + 32 };
 
-/* A part of tr_value_text(), which is to be called instead: the form of a text of *n bytes that starts like a number. */
+/* Do not call it: a part of tr_value_text(). Returns the form of a text of *n bytes that starts like a number. */
 const char *tr_value_number(const char *text, size_t *n, char room[TR_VALUE_ROOM]);
 
 /* Returns the form of a text of *n bytes, and its length in *n: the text itself, or in `room` the form of a number that is written
