@@ -68,6 +68,11 @@ void tr_relay_pass(struct tr_relay *r, const char *text, size_t n)
     }
 }
 
+static bool relay_has_taken(const struct tr_relay *r, const char *words)
+{
+    return r->taken > 0 && memmem(r->chunk, (size_t)r->taken, words, strlen(words));
+}
+
 void tr_relay_take(struct tr_relay *r)
 {
     size_t room = sizeof r->chunk - (size_t)r->taken;
@@ -76,11 +81,7 @@ void tr_relay_take(struct tr_relay *r)
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n > 0) r->taken += n;
     else if (r->taken == 0) r->taken = -1;
-}
-
-static bool relay_has_taken(const struct tr_relay *r, const char *words)
-{
-    return r->taken > 0 && memmem(r->chunk, (size_t)r->taken, words, strlen(words));
+    r->lost_folder = r->lost_folder || relay_has_taken(r, "util/session_dir.c");
 }
 
 static const char relay_dashes[] = "----------------------------------------";

@@ -615,7 +615,8 @@ static bool is_the_end(struct supervisor *s, int *code)
     bool killed =
         f->kind == TR_CAUSE_SIGNAL || (exits && f->number > 128); /* as mpirun reports it of a rank */
     bool silent = f->kind == TR_CAUSE_SILENT;
-    bool began = s->members.known > 0 || s->history.restarts > 0 || killed || silent;
+    bool began =
+        s->members.known > 0 || s->history.restarts > 0 || killed || silent || s->mpirun.err.lost_folder;
     if (!began && f->kind == TR_CAUSE_HOST) print_failure(f, "");
     if (!began) return true; /* otherwise mpirun has printed the reason */
     f->epoch = sees && seen.epoch > 0 ? seen.epoch : NAN;

@@ -164,6 +164,8 @@ struct tr_relay {
     size_t filled;
     char banner[2048]; /* text of mpirun between the lines of dashes, as one line */
     size_t banner_length;
+    bool
+        lost_folder; /* mpirun could not create its session folder: another one that ended has removed the parent of it */
 };
 
 struct tr_mpirun {

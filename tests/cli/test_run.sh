@@ -75,6 +75,20 @@ got=$? name=unreached
 says "could not start its daemon on a host"
 [ "$(grep -v '^ssh: ' err | wc -l)" -eq 1 ] || fail "unreached: not one line of ours: $(cat err)"
 
+# an mpirun that loses its session folder, because another one ends at the same time
+mkdir raced
+cat >raced/mpirun <<'END'
+#!/bin/sh
+! mkdir "$RACED/lost" 2>/dev/null || { echo "[n1:7] [[1,0],0] ORTE_ERROR_LOG: Error in file ../orte/util/session_dir.c at line 107" >&2; exit 1; }
+exec "$MPIRUN" "$@"
+END
+chmod +x raced/mpirun
+RACED="$here/raced" MPIRUN="$(command -v mpirun)" PATH="$here/raced:$PATH" timeout $patience "$trireme" run job.yaml -n 2 output=raced.run >out 2>err
+got=$? name=raced
+[ $got -eq 0 ] || fail "raced: exit $got: $(cat err)"
+says "left with exit code 1 while starting; "
+says "starting again (1 of 5)"
+
 # ---- what ends by itself ----
 
 supervised 0 1 plain

@@ -61,20 +61,31 @@ at_end='"$box" stop --at "$here/slurm"'
 export SLURM_CONF="$here/slurm/slurm.conf" TRIREME="$trireme"
 unset TRIREME_LAUNCH
 
-submit() { sbatch --parsable --ntasks=2 --output=%x.out "$@"; } # OPTION… SCRIPT WORD…: the job's id
+# submit OPTION… SCRIPT WORD…: the job's id. Each has its own folder for mpirun.
+submit() { TMPDIR=$(mktemp -d) sbatch --parsable --ntasks=2 --output=%x.out "$@"; }
 says() { scontrol show job -o "$1" | sed -n "s/.* $2=\([^ ]*\).*/\1/p"; } # ID NAME
 # is ID STATE EXIT NAME: how Slurm saw it end; shows what the job has said if otherwise
 is() {
     got="$(says "$1" JobState) $(says "$1" ExitCode)"
-    [ "$got" = "$2 $3" ] || fail "$4: ends as «$got», not «$2 $3»: $(cat "$4.out")"
+    [ "$got" = "$2 $3" ] || fail "$4: ends as «$got», not «$2 $3»: $(tail -20 "$4.out")"
 }
 trains() { [ "$(state "$1")" = training ] && [ "$(wc -l <"$1/metrics.csv")" -gt 2 ]; }
 gone() { [ -z "$(squeue -h)" ]; }
+ended() { [ -z "$(squeue -h -j "${!1}" 2>/dev/null)" ]; } # JOB
+# during JOB WHAT COMMAND…: waits until the command succeeds, which must be before the end of the job
+during() {
+    job=$1 awaited=$2; shift 2
+    succeeds_or_ended() { "$@" || ended "$job"; }
+    wait_for "$awaited" succeeds_or_ended "$@" && "$@" && return
+    fail "$job: no $awaited: $(tail -20 "$job.out")"
+    return 1
+}
 # the second rank of the training into that folder: its pid
 second_rank() {
     grep -lsz "^output=$1\$" /proc/[0-9]*/cmdline | while read -r line; do
         process=${line%/cmdline}
         [ "$(realpath -q "$process/exe")" = "$trireme" ] || continue # not a launcher
+        [ "$(realpath -q "$process/cwd")" = "$here" ] || continue    # not of this test
         ! grep -qszxE '(PMIX_RANK|OMPI_COMM_WORLD_RANK)=1' "$process/environ" || echo "${process#/proc/}"
     done
 }
@@ -117,17 +128,17 @@ folds=$(submit --job-name=folds --time=5 "$train" sweep job.yaml model.l2=1e-3,1
 sweep=$(submit --job-name=sweep --array=1-3 --ntasks=1 --time=5 "$scripts/sweep.sbatch" job.yaml list.txt)
 [ "$limit" ] && [ "$sweep" ] || fail "sbatch does not take jobs"
 # Each is dealt with as soon as it trains, however long others take to begin.
-act() { (folder=$1; shift; bad=0; wait_for "training" trains "$folder"; "$@"; exit $bad) & acts="$acts $!"; }
+act() { (job=$1; shift; bad=0; during "$job" training trains "$job" && "$@"; exit $bad) & acts="$acts $!"; }
 kill_second() {
-    wait_for "a checkpoint" test -e "$1/checkpoints/00000001/manifest.h5"
+    during "$1" "a checkpoint" test -e "$1/checkpoints/00000001/manifest.h5" || return
     rank=$(second_rank "$1")
     kill -9 "$rank" || fail "$1: which is its second rank? «$rank»"
 }
 kill_and_stop() {
     kill_second supervised
-    wait_for "the second part" grep -q '^continues:' supervised.out
-    wait_for "training" trains supervised
-    scancel --batch --signal=USR1 "$supervised"
+    during supervised "the second part" grep -q '^continues:' supervised.out &&
+        during supervised "training again" trains supervised &&
+        scancel --batch --signal=USR1 "$supervised"
 }
 acts=
 act signal scancel --batch --signal=USR1 "$signal"
