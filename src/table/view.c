@@ -1,5 +1,6 @@
 #include "table/view.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,18 @@ struct tr_channel tr_channel_of(struct tr_table *t, uint32_t server, const struc
                                .accumulate = MPI_REQUEST_NULL};
 }
 
+/* Returns the number of units that a get transfers: all up to the last unit of the segment, if at least one in 32 of them
+ * belong to it. MPI moves each block of a datatype separately, which takes longer than these units and a copy. 0: by datatype. */
+static uint32_t channel_get_span(const struct tr_channel *c)
+{
+    enum { SPARSEST = 32 };
+    const struct tr_segment *s = c->segment;
+    uint32_t span = 0;
+    for (uint32_t i = 0; s->runs == 0 && i < s->n; i++)
+        if (s->position[i] >= span) span = s->position[i] + 1;
+    return span / SPARSEST <= s->n && span * c->table->unit_width <= INT_MAX ? span : 0;
+}
+
 /* On the node, loads are fastest. Over a network, a get of ranges needs no work of the server. Scattered units are requested:
  * a range costs a get 12 bytes of description. A get returns no version, which server functions need, and does not round. */
 int tr_channel_choose_route(struct tr_channel *c)
@@ -45,6 +58,7 @@ int tr_channel_choose_route(struct tr_channel *c)
         c->route = near                                  ? TR_ROUTE_LOAD
                    : c->segment->runs && !t->use && full ? TR_ROUTE_GET
                                                          : TR_ROUTE_REQUEST;
+    if (c->route == TR_ROUTE_GET) c->span = channel_get_span(c);
     if (c->route != TR_ROUTE_LOAD || near) return TR_OK;
     return tr_fail(TR_ERR_CONFIG, "table.route=load cannot reach server rank %d, which is on another node",
                    c->rank);
@@ -150,11 +164,28 @@ void tr_channel_close(struct tr_channel *c)
     tr_channel_forget(c);
     if (c->here != MPI_DATATYPE_NULL) MPI_Type_free(&c->here);
     if (c->there != MPI_DATATYPE_NULL) MPI_Type_free(&c->there);
+    free(c->fetched);
     free(c->packed);
     free(c->residual);
 }
 
 /* ---- reading ---- */
+
+static int channel_get(struct tr_channel *c)
+{
+    const struct tr_table *t = c->table;
+    c->fetching = c->span > 0;
+    if (c->fetching) {
+        if (!c->fetched) TR_TRY(TR_NEW(&c->fetched, c->span * t->unit_bytes));
+        int n = (int)(c->span * t->unit_width);
+        MPI_Rget(c->fetched, n, tr_dtype_mpi(t->dtype), c->rank, 0, n, tr_dtype_mpi(t->dtype), t->window,
+                 &c->get);
+        return TR_OK;
+    }
+    if (c->there == MPI_DATATYPE_NULL) TR_TRY(channel_open_types(c));
+    MPI_Rget(c->into, 1, c->here, c->rank, 0, 1, c->there, t->window, &c->get);
+    return TR_OK;
+}
 
 /* Units in one message of a pull or push. */
 static uint32_t channel_message_units(const struct tr_table *t)
@@ -191,6 +222,14 @@ static int channel_ask(struct tr_channel *c, struct tr_slot *slot)
     return TR_OK;
 }
 
+static void channel_take_fetched(const struct tr_channel *c)
+{
+    const struct tr_segment *s = c->segment;
+    size_t bytes = c->table->unit_bytes;
+    if (s->local) tr_copy_segment(s, bytes, c->fetched, c->into);
+    else tr_gather(s->position, s->n, bytes, c->fetched, c->into);
+}
+
 int tr_channel_read(struct tr_channel *c, void *into, int64_t version)
 {
     struct tr_table *t = c->table;
@@ -205,11 +244,7 @@ int tr_channel_read(struct tr_channel *c, void *into, int64_t version)
         tr_copy_segment(c->segment, t->unit_bytes, t->share[c->server], into);
         return TR_OK;
     }
-    if (c->route == TR_ROUTE_GET) {
-        if (c->there == MPI_DATATYPE_NULL) TR_TRY(channel_open_types(c));
-        MPI_Rget(into, 1, c->here, c->rank, 0, 1, c->there, t->window, &c->get);
-        return TR_OK;
-    }
+    if (c->route == TR_ROUTE_GET) return channel_get(c);
     if (!c->slot) { /* allocated at the first use: a view with a node pull never reads by this channel */
         TR_TRY(TR_NEW(&c->slot, SLOTS));
         for (int i = 0; i < SLOTS; i++) c->slot[i].received = MPI_REQUEST_NULL;
@@ -227,6 +262,8 @@ int tr_channel_poll(struct tr_channel *c, bool *done, int *did)
     *done = true;
     if (c->segment->n == 0) return TR_OK;
     if (c->route == TR_ROUTE_GET) *done = tr_request_done(&c->get);
+    if (c->fetching && *done) channel_take_fetched(c);
+    c->fetching = c->fetching && !*done;
     if (c->route != TR_ROUTE_REQUEST) return TR_OK;
     for (int i = 0; c->slot && i < SLOTS; i++) {
         struct tr_slot *slot = &c->slot[i];

@@ -36,6 +36,10 @@ struct tr_channel {
     int64_t seen;    /* version of the share at the last read, plus own updates since */
 
     MPI_Datatype here, there; /* get and accumulate: the segment in the view (or packed) and in the window */
+    char *
+        fetched; /* get of scattered units: units 0 .. span-1 of the share; NULL: the get writes to its destination */
+    uint32_t span;
+    bool fetching; /* a get into `fetched` is running */
     MPI_Request get, accumulate;
     struct tr_slot *slot; /* request: answers in flight */
     uint32_t asked, got;  /* request: units of the segment */
