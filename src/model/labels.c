@@ -106,13 +106,13 @@ int tr_check_initial(const tr_job *job, const char *path)
 
 /* ---- weighted quantiles ---- */
 
-/* The rows of a set are distributed over ranks. The 32 bits of a quantile are found eight at a time by counting, from the highest.
- * Sums are of integers, so any number of ranks finds the same numbers. */
+/* The key (tr_key_of_float()) of a quantile is found in four rounds of eight bits each, the highest bits first. A round sums the
+ * weights of the rows for each value of its bits. Weights are rounded to integers: their sums do not depend on the ranks. */
 enum { COUNTERS = 256 };
 
 struct quantile_search {
-    uint32_t found;     /* the highest bits, as far as they are known */
-    int64_t below, all; /* weight of smaller numbers; of all numbers */
+    uint32_t found;     /* the highest bits of the key of the quantile that earlier rounds have found */
+    int64_t below, all; /* weight of the rows with smaller highest bits; weight of all rows of the set */
 };
 
 int tr_weighted_quantiles(tr_context *tr, enum tr_set ranks, const struct tr_row_set *set, size_t n,
@@ -140,7 +140,7 @@ int tr_weighted_quantiles(tr_context *tr, enum tr_set ranks, const struct tr_row
             }
         TR_TRY(tr_all_reduce(tr, ranks, TR_SUM, TR_I64, counters, n * COUNTERS));
         for (size_t k = 0; k < n; k++) {
-            /* the next eight bits: the first counter at which the sum reaches the part of the total weight */
+            /* the next eight bits: index of the first counter at which the running sum reaches `part` of the weight */
             struct quantile_search *s = &search[k];
             const int64_t *counter = counters + k * COUNTERS;
             size_t bits = 0;

@@ -1,54 +1,54 @@
-/* Labels as classes, the weights of rows that follow from them (model.class_weights), and quantiles of labels. */
+/* Functions of labels: whether labels are classes, the weights of their rows (model.class_weights), and weighted quantiles. */
 #ifndef TR_MODEL_LABELS_H
 #define TR_MODEL_LABELS_H
 
 #include "trireme/collective.h"
 #include "trireme/trireme.h"
 
-/* Returns whether labels are classes if the job does not say so: there are at most two, or few, which are whole numbers. */
+/* Returns whether labels are classes, for jobs that do not say so: at most two distinct labels, or at most 100 whole numbers. */
 bool tr_labels_are_classes(const tr_data *train);
 
-/* Returns the index of a label among n ascending ones; n if it is not one of them. */
+/* Returns the index of `label` in an ascending array of n labels; n if the array does not contain it. */
 size_t tr_label_place(const float *labels, size_t n, float label);
 
-/* Returns the index of the first label of the test data that the training data do not have; test->labels if they have all. */
+/* Returns the index in test->label of the first label that no training row has; test->labels if there is no such label. */
 size_t tr_label_unknown(const tr_data *train, const tr_data *test);
 
-/* Prints the number of test rows with such a label. For test data that are a share of data.train, where this is chance.
- * All ranks. */
+/* Prints the number of test rows whose label no training row has. Called if the test rows were held out of data.train at random,
+ * so that such labels are no error of the job. All ranks. */
 int tr_labels_note_unknown(tr_context *tr, const tr_data *train, const tr_data *test);
 
-/* Checks that the text of the key is «balanced», a list of «label:weight», or empty. TR_ERR_CONFIG. */
+/* Checks that the text of model.class_weights is «balanced», a list of «label:weight», or empty. TR_ERR_CONFIG if not. */
 int tr_class_weights_check(const tr_job *job, const char *text);
 
-/* Computes the weight of each of n ascending labels; 1 for labels that the text does not contain. count[k] is the
- * weight of the rows with label k by data.weight: «balanced» makes the weights of all labels equal. TR_ERR_CONFIG if no
- * row has a label of the text. */
+/* Computes the factor by which model.class_weights (`text`) multiplies the weights of the rows of each of n ascending labels; 1 for
+ * labels that the text does not contain. count[k] is the sum of data.weight over the rows with label k. «balanced» makes the
+ * weighted sums of all labels equal. TR_ERR_CONFIG if no row has a label of the text. */
 int tr_class_weights_find(const tr_job *job, const char *text, const float *label, const double *count,
                           size_t n, double *weight);
 
-/* Checks model.init: an earlier run in the output folder is moved away before the model is read, so `path` must not be
- * in that folder. TR_ERR_CONFIG. */
+/* Checks that `path`, the value of model.init, is not in the output folder: an earlier run in that folder is moved away before the
+ * model is read. TR_ERR_CONFIG if it is. */
 int tr_check_initial(const tr_job *job, const char *path);
 
-/* ---- weighted quantiles of numbers that are distributed over ranks: leaves of trees, targets of a regression ---- */
+/* ---- weighted quantiles of numbers that are distributed over ranks (leaves of trees, targets of a regression) ---- */
 
-/* Some rows of a rank; row NULL: 0 .. n - 1. */
+/* Indices of n rows of this rank; row NULL: the rows 0 .. n - 1. */
 struct tr_row_set {
     const uint32_t *row;
     size_t n;
 };
 
-/* Computes a quantile of each of n sets of rows: the smallest number such that the rows up to it have at least this part of the
- * weight of the set. An empty set has the quantile 0. The result does not depend on the number of ranks. All members of
- * `ranks` call it.
+/* Computes a quantile of each of n sets of rows: the smallest value v such that the rows with values up to v have at least the
+ * fraction `part` of the weight of the set. An empty set has the quantile 0. The result does not depend on the number of ranks. All
+ * members of `ranks` call it.
  *
- * @param [in] value, weight  of all rows of this rank; weight NULL: all are 1
+ * @param [in] value, weight  one element for each row of this rank; weight NULL: all weights are 1
  */
 int tr_weighted_quantiles(tr_context *tr, enum tr_set ranks, const struct tr_row_set *set, size_t n,
                           const float *value, const float *weight, double part, float *quantile);
 
-/* Maps floats to unsigned integers of the same order; -0 and 0 are equal. */
+/* Maps a float to an unsigned integer. The integers compare as their floats do; -0 and 0 have the same integer. */
 static inline uint32_t tr_key_of_float(float x)
 {
     union {
@@ -58,6 +58,7 @@ static inline uint32_t tr_key_of_float(float x)
     return u.bits & 0x80000000u ? ~u.bits : u.bits | 0x80000000u;
 }
 
+/* Returns the float whose tr_key_of_float() is `key`. */
 static inline float tr_float_of_key(uint32_t key)
 {
     union {

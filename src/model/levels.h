@@ -5,7 +5,7 @@
  *     #include "../levels.h"
  *     double sum(const float *x, size_t n) { return TR_BY_LEVEL(tr_cpu(), sum)(x, n); }
  *
- * A pragma does not expand macros, so the instruction sets are written twice.
+ * A pragma does not expand macros, so the list for AVX-512 repeats the list for AVX2.
  */
 #include "trireme/cpu.h"
 

@@ -9,7 +9,7 @@
 
 #include "trireme/cpu.h"
 
-/* The clones of TR_CPU_CLONES compute the same bits: they have the same number of partial sums. */
+/* The number of partial sums does not depend on the processor, so that all clones of a function (TR_CPU_CLONES) round equally. */
 
 enum { LANES = 8, SUMS = 4 };
 enum { TILE_ROWS = 64, TILE_COLUMNS = 256, TILE_OUTPUTS = 64 };
@@ -22,8 +22,8 @@ double tr_row_target(const struct tr_problem *p, size_t i, size_t k)
     return p->outputs == 1 ? target : (size_t)target == k ? 1 : -1;
 }
 
-/* Computes the movement of w along -x by the changes of the dual variables of a row, up to the factor that makes q of |x|². Returns
- * whether w moves. */
+/* Sets `change` to the factors by which w changes along -x when the dual variables of row i change from `old` to `a`. The caller
+ * multiplies them by weight × sigma / (λ n). Returns whether a factor is not 0. */
 static bool dual_find_change(const struct tr_problem *p, size_t i, struct tr_class_block own,
                              const float *old, const float *a, double *change)
 {
@@ -36,9 +36,9 @@ static bool dual_find_change(const struct tr_problem *p, size_t i, struct tr_cla
     return moves;
 }
 
-/* Sets the dual variables of a row. margin: its margins, followed by memory for the same number of elements. The new
- * probabilities of a softmax minimise Σ next log next - Σ m (next - a) + q/2 |next - a|² where Σ next = 1: Newton steps
- * on log next and the multiplier. */
+/* Sets the dual variables `a` of row i to their minimum; q as in tr_loss.step. margin: the margins of the row, followed by scratch
+ * of the same size. The new probabilities of a softmax minimise Σ next log next - Σ m (next - a) + q/2 |next - a|² where
+ * Σ next = 1. They are found by Newton steps on log next and on the multiplier of that condition. */
 static void dual_set_row(const struct tr_problem *p, size_t i, struct tr_class_block own, double q, float *a,
                          double *margin)
 {
@@ -88,7 +88,7 @@ void tr_margins(const struct tr_problem *p, size_t first, size_t n, const void *
         TR_BY_TYPE(p->dtype, margins, p, first + at, some, w, margin + at * p->outputs);
 }
 
-/* log Σ exp(m) */
+/* Returns log Σ exp(margin). */
 static double log_sum(size_t n, const double *margin)
 {
     double most = margin[0], sum = 0;
@@ -97,7 +97,7 @@ static double log_sum(size_t n, const double *margin)
     return most + log(sum);
 }
 
-/* The loss is selected once per call, which is faster than once per row for short rows. */
+/* Selects the loss once per call: for short rows, selecting it once per row would take a large part of the time. */
 double tr_row_losses(const struct tr_problem *p, size_t first, size_t n, const double *margin, double sum)
 {
     size_t outputs = p->outputs;
@@ -210,7 +210,7 @@ void tr_newton_times(const struct tr_problem *p, size_t first, size_t n, const d
 {
     struct tr_problem wide = *p;
     wide.dtype = TR_F64;
-    if (p->outputs == 1) wide.bias = false; /* added last */
+    if (p->outputs == 1) wide.bias = false; /* the bias is added below */
     tr_margins(&wide, first, n, w, z);
     for (size_t i = 0; i < n && p->bias && p->outputs == 1; i++) z[i] += w[p->keys];
 }
@@ -242,7 +242,8 @@ void tr_newton_add_squares(const struct tr_problem *p, size_t first, size_t n, c
 /* Rows per tile. */
 enum { TILE = 128 };
 
-/* Nanoseconds of a product of two non-zeros that is added to H; of a product in BLIS; of a non-zero in X' C X v. */
+/* Nanoseconds per product of two non-zeros in outer_add_one_by_one(), per element of H and row in BLIS, and per non-zero in a
+ * product X' C X v. */
 static const double one_by_one = 0.8, in_blis = 0.016, in_product = 2;
 
 double tr_newton_outer_cost(double nonzeros, double columns)
@@ -254,7 +255,7 @@ double tr_newton_outer_cost(double nonzeros, double columns)
 static int outer_add_one_by_one(const struct tr_problem *p, size_t first, size_t n, const double *c,
                                 const tr_key *place, size_t columns, double *h)
 {
-    TR_FREED uint32_t *column = NULL; /* columns of H and values of a row, with the bias */
+    TR_FREED uint32_t *column = NULL; /* column of H, and value, of each non-zero of a row and of its bias */
     TR_FREED double *value = NULL;
     TR_TRY(TR_NEW(&column, columns));
     TR_TRY(TR_NEW(&value, columns));
@@ -274,7 +275,7 @@ static int outer_add_one_by_one(const struct tr_problem *p, size_t first, size_t
     return TR_OK;
 }
 
-/* Fills tiles with the rows that have c > 0, times √c. */
+/* Copies the rows with c > 0, multiplied by √c, into tiles; adds tile' × tile to H. */
 static int outer_add_tiles(const struct tr_problem *p, size_t first, size_t n, const double *c,
                            const tr_key *place, size_t columns, double *h)
 {
@@ -340,14 +341,14 @@ void tr_cholesky(size_t n, double *h)
         size_t now = tr_min_size(BLOCK, n - j), below = n - j - now;
         double *corner = h + j * n + j, *panel = corner + now * n, was[BLOCK];
         for (size_t k = 0; k < now;
-             k++) { /* diagonal elements of the matrix: undoes the updates of earlier blocks */
+             k++) { /* was: diagonal of the given matrix, before the updates by blocks */
             was[k] = corner[k * n + k];
             for (size_t i = 0; i < j; i++) was[k] += h[(j + k) * n + i] * h[(j + k) * n + i];
         }
         for (size_t k = 0; k < now; k++) { /* factors the diagonal block */
             double *row = corner + k * n, rest = row[k];
             for (size_t i = 0; i < k; i++) rest -= row[i] * row[i];
-            if (!(rest > 1e-13 * was[k])) rest = was[k] > 0 ? was[k] : 1; /* lost to rounding */
+            if (!(rest > 1e-13 * was[k])) rest = was[k] > 0 ? was[k] : 1; /* rest is only rounding errors */
             row[k] = sqrt(rest);
             for (size_t b = k + 1; b < now; b++) {
                 double *other = corner + b * n, sum = other[k];
@@ -377,7 +378,7 @@ void tr_cholesky_solve(size_t n, const double *factor, size_t width, double *b)
 
 /* ---- vectors over all columns ---- */
 
-/* Maximum number of elements of a replicated vector: 1 MB. */
+/* Maximum number of elements of a vector of which every worker owns all columns: 1 MB. */
 enum { MOST_WHOLE = 1 << 17 };
 
 static uint64_t columns_first(uint64_t columns, int worker, int workers)
@@ -405,7 +406,7 @@ int tr_columns_open(struct tr_columns *c, tr_context *tr, const tr_key *keys, si
     if (c->whole) return TR_OK;
     TR_TRY(TR_NEW(&c->to, (size_t)c->workers));
     TR_TRY(TR_NEW(&c->from, (size_t)c->workers));
-    /* sends the columns of this worker's rows to their owners */
+    /* sends the keys of this worker to the owners of the columns */
     TR_FREED tr_key *received = NULL;
     size_t at = 0, bytes = 0;
     for (int w = 0; w < c->workers; w++) {

@@ -1,6 +1,6 @@
-/* Passes over rows: the inner loops of training. A vector w over the keys of the rows has the type of the model's
- * table, f32 or f64. The last key is the bias, if there is one. A key has one weight for each output, stored
- * contiguously, and so a row has a margin and a slope for each output. */
+/* Passes over rows: the inner loops of training. A vector w over the keys of a worker's rows has the type of the model's table,
+ * f32 or f64. The last key is the bias, if the model has one. A key has one weight per output, stored contiguously. A row x has one
+ * margin w · x and one slope dφ/dm per output. ../loss.h defines φ, α, λ and the shape. */
 #ifndef TR_LINEAR_PASS_H
 #define TR_LINEAR_PASS_H
 
@@ -9,7 +9,7 @@
 #include "trireme/collective.h"
 #include "trireme/data.h"
 
-/* Methods in the order of solve.method. */
+/* Values of solve.method, in the order of the job key. */
 enum {
     TR_METHOD_AUTO,
     TR_METHOD_DUAL,
@@ -22,7 +22,7 @@ enum {
     TR_METHOD_DESCENT
 };
 
-/* Access to element i of an array of f32 or f64. */
+/* Access to element i of an array of f32 or f64, as dtype says. */
 static inline size_t tr_real_size(enum tr_dtype dtype)
 {
     return dtype == TR_F32 ? sizeof(float) : sizeof(double);
@@ -45,31 +45,31 @@ static inline void tr_real_add(enum tr_dtype dtype, void *values, size_t i, doub
     else ((double *)values)[i] += x;
 }
 
-/* Calls the function of a pass for an element type. */
+/* Calls name_f32() or name_f64(). */
 #define TR_BY_TYPE(dtype, name, ...) ((dtype) == TR_F32 ? name##_f32(__VA_ARGS__) : name##_f64(__VA_ARGS__))
 
-/* The data and the loss of a pass. */
+/* The rows and the loss of a pass. */
 struct tr_problem {
     const struct tr_loss *loss;
-    double shape; /* shape of the loss */
-    enum tr_dtype dtype;
+    double shape;        /* shape of the loss */
+    enum tr_dtype dtype; /* type of vectors w */
     tr_batch rows;
-    const tr_data *data; /* asked for rows before they are used (tr_data_ready()) */
-    const float *target; /* targets: ±1, a number, or the index of the row's class */
-    const float *weight; /* weights of the rows' losses; NULL: all 1 */
+    const tr_data *data; /* data set of the rows, for tr_data_ready(); NULL: all rows are in memory */
+    const float *target; /* one per row: ±1, a number, or with several outputs the index of the class */
+    const float *weight; /* factors of the losses of rows; NULL: all are 1 */
     size_t outputs; /* margins of a row and weights of a key: 1, or the number of classes if more than two */
-    bool softmax; /* one softmax over the outputs; else each class has a loss of its own, against the rest */
-    bool bias;    /* each row has one more non-zero: 1 at key `keys` */
-    double of_bias; /* square of that non-zero in dual steps: 1, or less if the bias is not regularised */
-    size_t keys;    /* keys of the rows, without the bias */
+    bool softmax; /* one softmax over the outputs; else each output has a loss: its class against the rest */
+    bool bias;    /* each row has one more non-zero, which is 1 and has the key `keys` */
+    double of_bias; /* dual steps: square of that non-zero, 1; less if the bias is not regularised */
+    size_t keys;    /* number of keys of the rows, without the bias */
     double l2;      /* λ */
-    double n;       /* number of rows of the whole data set, or the sum of their weights */
+    double n;       /* number of rows of all workers, or the sum of their weights */
 };
 
 /* A row, sparse or dense. */
 struct tr_data_row {
-    size_t n;
-    const uint32_t *column; /* NULL: a dense row, with all columns */
+    size_t n;               /* number of non-zeros; of a dense row, number of columns */
+    const uint32_t *column; /* keys of the non-zeros; NULL: a dense row */
     const float *value;     /* NULL: all values are 1 */
 };
 
@@ -97,7 +97,7 @@ static inline double tr_row_weight(const struct tr_problem *p, size_t i)
     return p->weight ? (double)p->weight[i] : 1;
 }
 
-/* Returns |x|² of a row, without the bias. */
+/* Returns |x|² of a row x, without the bias. */
 static inline double tr_row_square(const struct tr_data_row *row)
 {
     double sum = 0;
@@ -107,8 +107,8 @@ static inline double tr_row_square(const struct tr_data_row *row)
 
 /* ---- dense rows ---- */
 
-/* Return x · w, and set w += a x, for rows of at least TR_DENSE_MANY columns, by vector instructions. Shorter rows are
- * faster with the inline functions below. Vectors are f32 or f64, rows always f32. */
+/* tr_dense_dot_many() returns x · w, and tr_dense_add_many() sets w += a x, by vector instructions. The inline functions below,
+ * tr_dense_dot() and tr_dense_add(), call them for rows of at least TR_DENSE_MANY columns; shorter rows are faster in a loop. */
 double tr_dense_dot_many_f32(size_t n, const float *x, const float *w);
 double tr_dense_dot_many_f64(size_t n, const float *x, const double *w);
 void tr_dense_add_many_f32(size_t n, float a, const float *x, float *w);
@@ -140,31 +140,31 @@ TR_DENSE(double, TR_F64_NAME)
 
 /* ---- passes ---- */
 
-/* margin = w · x of the rows first .. first + n - 1, `outputs` elements for each. */
+/* Sets margin = w · x for the rows first .. first + n - 1, `outputs` elements per row. */
 void tr_margins(const struct tr_problem *problem, size_t first, size_t n, const void *w, double *margin);
 
-/* Returns the target of row i for output k: its target, or ±1 if there are several outputs. */
+/* Returns the target of row i for output k: the target of the row, or with several outputs 1 if k is its class and else -1. */
 double tr_row_target(const struct tr_problem *problem, size_t i, size_t k);
 
 /* Returns sum + Σ loss × weight over the rows first .. first + n - 1, from their margins. */
 double tr_row_losses(const struct tr_problem *problem, size_t first, size_t n, const double *margin,
                      double sum);
 
-/* Replaces the margins of the rows first .. first + n - 1 by slope × weight. */
+/* Replaces the margins of the rows first .. first + n - 1 by weight × slope. */
 void tr_row_slopes(const struct tr_problem *problem, size_t first, size_t n, double *margin);
 
-/* w -= rate · Σ slope_i x_i over these rows. If `reg` is given, also w_j -= rate · reg[j] · old[j] for each non-zero
- * (regularisation spread over the rows that have the feature). */
+/* Sets w -= rate · Σ slope_i x_i over the rows first .. first + n - 1. If reg is not NULL, each non-zero j of a row also sets
+ * w_j -= rate · reg[j] · old[j]: the regularisation of a feature is divided among the rows that have the feature. */
 void tr_add_rows(const struct tr_problem *problem, size_t first, size_t n, const double *slope, double rate,
                  const float *reg, const void *old, void *w);
 
-/* Returns how many of these rows are in memory: tr_data_ready(). */
+/* Returns how many of the rows first .. first + n - 1 are in memory: see tr_data_ready(). */
 static inline size_t tr_ready(const struct tr_problem *p, size_t first, size_t n)
 {
     return p->data ? tr_data_ready(p->data, first, n) : n;
 }
 
-/* The same in pieces of a few microseconds, with poll points between them. */
+/* As tr_ready(), for at most 128 rows, which take some microseconds. Calls tr_seam(), the poll point of a long computation. */
 static inline size_t tr_ready_piece(const struct tr_problem *p, size_t first, size_t n)
 {
     enum { PIECE = 128 };
@@ -172,70 +172,72 @@ static inline size_t tr_ready_piece(const struct tr_problem *p, size_t first, si
     return tr_ready(p, first, n < PIECE ? n : PIECE);
 }
 
-/* One pass of dual coordinate descent over the rows order[0..n-1], which must be in memory. Sets each a (by row; it
- * counts times the row's weight) to its minimum at w, and updates w by sigma (new - old) x / (λ n) immediately. norm[i] is
- * |x_i|². shared: other processes change w at the same time, on other rows; no change of an element is lost. */
+/* One pass of dual coordinate descent over the rows order[0 .. n-1], which must be in memory. Sets the dual variable a[i] of each
+ * row i to its minimum at w, and adds weight × sigma (new - old) x_i / (λ n) to w immediately. norm[i] is |x_i|². shared: other
+ * processes use other rows and change w at the same time; elements of w are then changed atomically. */
 void tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
                   const float *norm, float *a, void *w, bool shared);
 
-/* w += x_i, while other processes change w. */
+/* Sets w += x_i atomically, while other processes change w. */
 void tr_add_row_shared(const struct tr_problem *problem, size_t i, void *w);
 
-/* w[at] += x, while other processes change w. */
+/* Sets w[at] += x atomically, while other processes change w. */
 void tr_add_shared(enum tr_dtype dtype, void *w, size_t at, double x);
 
-/* Classes first .. first + n - 1 of several outputs; {0, 1} for a single output. */
+/* The outputs first .. first + n - 1; {0, 1} for a single output. */
 struct tr_class_block {
     size_t first, n;
 };
 
-/* The same as tr_dual_pass() for these classes, over the rows base + order[0..n-1]. a has own.n elements for each
- * offset in `order`; of a softmax (all classes) they are the probabilities q with α = e_y - q. room: scratch of 3 ×
- * own.n elements. */
+/* As tr_dual_pass(), for the outputs `own` and the rows base + order[0 .. n-1]. a has own.n elements for each row from `base` on.
+ * With a softmax, `own` must be all outputs, and a contains the probabilities q of a row, for which α = e_y - q. room: scratch of
+ * 3 × own.n elements. */
 void tr_dual_pass_classes(const struct tr_problem *problem, struct tr_class_block own, size_t base,
                           const uint32_t *order, size_t n, double sigma, const float *norm, float *a,
                           double *room, void *w);
 
-/* w += Σ (α - old α) x / (λ n) over n rows from base on. */
+/* Sets w += Σ (α - old α) x / (λ n) over n rows from `base` on, where `a` and `old` contain the dual variables. */
 void tr_add_changes(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
                     const float *old, const float *a, double *room, void *w);
 
-/* Returns Σ φ*(-α) over n rows from base on. */
+/* Returns Σ weight × φ*(-α) over n rows from `base` on. */
 double tr_dual_sum(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
                    const float *a);
 
-/* norm[i] = |x_i|² of these rows, plus of_bias if there is a bias. */
+/* Sets norm[i] = |x_i|² for the rows first .. first + n - 1, plus of_bias if there is a bias. */
 void tr_row_norms(const struct tr_problem *problem, size_t first, size_t n, float *norm);
 
-/* ---- products of rows and vectors over their keys, in f64. A key and a row have K = outputs elements ---- */
+/* ---- products in f64 ---- */
 
-/* z = X w for the rows first .. first + n - 1. */
+/* Sets z = X w, where X is the matrix of the rows first .. first + n - 1. w has `outputs` elements per key, and z per row. */
 void tr_newton_times(const struct tr_problem *problem, size_t first, size_t n, const double *w, double *z);
 
-/* w += X' c; and the same with the squares of the elements of X. */
+/* Sets w += X' c, where c has `outputs` elements per row. */
 void tr_newton_add(const struct tr_problem *problem, size_t first, size_t n, const double *c, double *w);
+
+/* Sets w += S' c, where S contains the squares of the elements of X. */
 void tr_newton_add_squares(const struct tr_problem *problem, size_t first, size_t n, const double *c,
                            double *w);
 
-/* H += X' C X. Rows with few non-zeros are added one by one, others by BLIS in tiles.
+/* Sets H += X' C X. Rows with few non-zeros are added one by one, other rows in tiles by BLIS.
  *
- * @param [in]     c      diagonal of C: c[i] ≥ 0 of row i
- * @param [in]     place  column of H for each key of the rows
- * @param [in,out] h      columns × columns by rows; only the lower triangle is changed
- * @return TR_ERR_SYSTEM without memory
+ * @param [in]     c      diagonal of C: one element ≥ 0 per row
+ * @param [in]     place  index of the column of H for each key
+ * @param [in,out] h      columns × columns, row-major; only the lower triangle is changed
+ * @return TR_ERR_SYSTEM if memory is exhausted
  */
 int tr_newton_add_outer(const struct tr_problem *problem, size_t first, size_t n, const double *c,
                         const tr_key *place, size_t columns, double *h);
 
-/* H -= Σ (x ⊗ c) (x ⊗ c)' over the rows, with K elements of c for each row and K columns of H for each key. */
+/* Sets H -= Σ (x ⊗ c) (x ⊗ c)' over the rows x, where H has `outputs` columns per key. */
 int tr_newton_subtract_outer(const struct tr_problem *problem, size_t first, size_t n, const double *c,
                              const tr_key *place, size_t columns, double *h);
 
-/* Returns the time of tr_newton_add_outer() relative to a product X' C X v, for rows with this number of non-zeros. */
+/* Returns the time of tr_newton_add_outer() as a multiple of the time of a product X' C X v. nonzeros: mean number per row. */
 double tr_newton_outer_cost(double nonzeros, double columns);
 
-/* Replaces the lower triangle of a symmetric matrix by its Cholesky factor. If a diagonal element is lost to rounding, its
- * column is treated as orthogonal to the previous ones. */
+/* Replaces the lower triangle of a symmetric matrix by its Cholesky factor L. If rounding errors exceed a diagonal element, its
+ * column is treated as orthogonal to the previous columns. */
 void tr_cholesky(size_t n, double *h);
 
 /* Solves L L' x = b in place for `width` vectors, stored as n × width. */
@@ -243,36 +245,35 @@ void tr_cholesky_solve(size_t n, const double *factor, size_t width, double *b);
 
 /* ---- vectors over all columns, for workers whose rows have different columns: `width` f64 elements per column ----
  *
- * Small vectors are replicated at all workers and summed by one collective call. Large vectors are distributed: each
- * worker owns a range of columns and exchanges the columns of its rows with the owners. */
+ * A vector has two forms. `local`: at each worker, the columns of its rows. `own`: each column once, at the worker that owns it;
+ * of small vectors every worker owns all columns, so that one all-reduce sums them; of large vectors each owns a range. */
 
 struct tr_columns {
-    tr_context *tr; /* NULL: one worker */
+    tr_context *tr; /* NULL: there is one worker */
     int workers;
     size_t width;
     const tr_key *keys; /* columns of this worker's rows */
-    size_t local;       /* their number */
-    bool whole;
-    uint64_t first; /* first column, and number of columns, that this worker owns */
+    size_t local;       /* number of keys */
+    bool whole;         /* every worker owns all columns; the members from `to` on are NULL then */
+    uint64_t first;     /* this worker owns the columns first .. first + n - 1 */
     size_t n;
-    /* distributed: bytes to each worker in a sum, and from each worker; owned column of each received element */
-    size_t *to, *from;
-    uint32_t *place;
-    size_t places;
-    double *buffer;
+    size_t *to, *from; /* [worker]: bytes that tr_columns_sum() sends to it, and receives from it */
+    uint32_t *place;   /* [i]: owned column, relative to first, of the i-th received column */
+    size_t places;     /* number of received columns */
+    double *buffer;    /* elements of the received columns */
 };
 
-/* Opens vectors. All workers. The keys ascend, are below `columns`, and must outlive *c. */
+/* Opens vectors over `columns` columns, with the n ascending keys of this worker, which must outlive *c. All workers. */
 int tr_columns_open(struct tr_columns *c, tr_context *tr, const tr_key *keys, size_t n, uint64_t columns,
                     size_t width);
 void tr_columns_close(struct tr_columns *c);
 
-/* own = Σ over workers of `local`, at the owners; local = own at the keys of this worker. All workers. */
+/* tr_columns_sum() sets own = Σ local over the workers; tr_columns_fetch() sets local to the elements of own. All workers. */
 int tr_columns_sum(struct tr_columns *c, const double *local, double *own);
 int tr_columns_fetch(struct tr_columns *c, const double *own, double *local);
 
-/* Sums n values over the workers: of rows; of parts of vectors, which for replicated vectors are the whole already. All
- * workers. */
+/* Sum n values over the workers: tr_columns_sum_rows() values of their rows, tr_columns_sum_parts() values of their owned columns,
+ * which it leaves unchanged if every worker owns all columns. All workers. */
 int tr_columns_sum_rows(struct tr_columns *c, double *sums, size_t n);
 int tr_columns_sum_parts(struct tr_columns *c, double *sums, size_t n);
 

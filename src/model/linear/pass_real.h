@@ -1,5 +1,5 @@
-/* The passes for one element type: included by pass.c with REAL, REALS (a vector of them), BITS (an integer of its size), GEMM and
- * NAME(x) defined. No include guard. */
+/* The passes for one element type. pass.c includes this file once per type, hence no guard; it defines REAL (the type), REALS (a
+ * vector of LANES elements), BITS (an integer of the size of REAL), GEMM (the BLAS function) and NAME(x). */
 
 /* ---- dense rows ---- */
 
@@ -31,8 +31,8 @@ TR_CPU_CLONES void NAME(tr_dense_add_many)(size_t n, REAL a, const float *x, REA
 
 /* ---- several outputs ---- */
 
-/* Margins of dense rows, and w += by Σ x_i c_i, where c has an element for each row and output, with the bias.
- * BLIS multiplies numbers of one type, so rows are converted, some of their columns at a time, and the results are copied. */
+/* Scratch of dense_margins() and dense_add_rows(). BLIS multiplies numbers of one type, so rows (f32) are converted to REAL, a tile
+ * of some rows and columns at a time; of_outputs contains the margins of a tile, or the factors of its rows. */
 struct NAME(tile) {
     REAL x[TILE_ROWS * TILE_COLUMNS], of_outputs[TILE_ROWS * TILE_OUTPUTS];
 };
@@ -71,6 +71,7 @@ static void NAME(dense_margins)(const struct tr_problem *p, size_t first, size_t
     }
 }
 
+/* Sets w += by Σ x_i c_i over dense rows with their bias, where c has one element per row and output. */
 static void NAME(dense_add_rows)(const struct tr_problem *p, size_t first, size_t n, double by,
                                  const double *c, REAL *w)
 {
@@ -140,7 +141,7 @@ static inline void NAME(add)(const struct tr_problem *p, size_t i, REAL step, RE
         for (size_t k = 0; k < x.n; k++) w[column[k]] += step;
 }
 
-/* The margins of some of several outputs. The weights of a key are contiguous. */
+/* Computes the margins of a row for the outputs `own`. */
 static void NAME(dots)(const struct tr_problem *p, size_t i, struct tr_class_block own,
                        const REAL *restrict w, double *restrict margin)
 {
@@ -171,7 +172,7 @@ static void NAME(margins)(const struct tr_problem *p, size_t first, size_t n, co
             NAME(dots)(p, first + i, (struct tr_class_block){0, p->outputs}, w, margin + i * p->outputs);
 }
 
-/* w -= rate · slope x_i for these outputs. */
+/* Sets w -= rate · slope x_i for the outputs `own`. */
 static void NAME(add_outer)(const struct tr_problem *p, size_t i, struct tr_class_block own, double rate,
                             const double *restrict slope, REAL *restrict w)
 {
@@ -191,7 +192,7 @@ static void NAME(add_outer)(const struct tr_problem *p, size_t i, struct tr_clas
     }
 }
 
-/* Regularisation of the keys of a row; `rows` times. */
+/* Applies the regularisation of tr_add_rows() to the keys of row i, `rows` times in one step. */
 static void NAME(shrink)(const struct tr_problem *p, size_t i, double rate, size_t rows, const float *reg,
                          const REAL *old, REAL *w)
 {
@@ -207,7 +208,7 @@ static void NAME(shrink)(const struct tr_problem *p, size_t i, double rate, size
     for (size_t b = p->keys * width, o = 0; o < width; o++) w[b + o] -= by * (REAL)reg[p->keys] * old[b + o];
 }
 
-/* Dense rows have all keys, which are regularised in one step for all rows. */
+/* tr_add_rows(). Dense rows all have the same keys, so these are regularised in one step for all rows. */
 static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, const double *slope,
                            double rate, const float *reg, const REAL *old, REAL *w)
 {
@@ -222,8 +223,8 @@ static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, c
     if (reg && dense && n > 0) NAME(shrink)(p, first, rate, n, reg, old, w);
 }
 
-/* Rows come in random order, so a row is prefetched some steps ahead. Of a long row the beginning is enough; the
- * processor prefetches the rest. */
+/* Prefetches row i, because rows in random order are not in the cache. At most 64 cache lines: the processor prefetches the rest of
+ * a long row. */
 static inline void NAME(fetch)(const struct tr_problem *p, size_t i)
 {
     enum { LINE = 16, MOST = 64 * LINE };
@@ -234,7 +235,7 @@ static inline void NAME(fetch)(const struct tr_problem *p, size_t i)
     }
 }
 
-/* An atomic addition, by compare-and-swap because C has it for integers only. */
+/* Sets *at += x atomically. C has atomic additions of integers only, so this is a loop of compare-and-swap. */
 static inline void NAME(add_one)(REAL *at, REAL x)
 {
     _Atomic BITS *shared = (_Atomic BITS *)(void *)at;
@@ -270,7 +271,7 @@ static inline __attribute__((always_inline)) void NAME(dual_steps)(const struct 
         double weight = p->weight ? (double)p->weight[i] : 1;
         float moved =
             (float)tr_loss_step(p->loss, old, m, y, weight * sigma * step * (double)norm[i], p->shape);
-        double by = (double)moved - old; /* of the stored value, so that w remains the sum over the rows */
+        double by = (double)moved - old; /* the change after rounding to float, so that w remains w(α) */
         if (by == 0) continue;
         a[i] = moved;
         REAL change = (REAL)(weight * sigma * step * (signs ? y * by : by));
@@ -279,7 +280,7 @@ static inline __attribute__((always_inline)) void NAME(dual_steps)(const struct 
     }
 }
 
-/* One function per kind of access, so that the compiler inlines the arithmetic of a row into each. */
+/* dual_pass() and dual_pass_shared() are two functions, so that the compiler inlines dual_steps() without a test of `shared`. */
 static __attribute__((noinline)) void NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order,
                                                       size_t n, double sigma, const float *norm, float *a,
                                                       REAL *w)

@@ -1,18 +1,18 @@
-/* Dual coordinate descent. Each row has a dual variable. Its worker sets it to its minimum, row by row in random order,
- * and updates w = Σ α x / (λ n) immediately (Hsieh et al. 2008; Yu, Huang and Lin 2011). The method needs no step size,
- * and the dual value bounds the distance from the optimum.
+/* Dual coordinate descent. Each row has a dual variable. The worker of the row sets the variable to its minimum, row by row in
+ * random order, and updates w = Σ α x / (λ n) immediately (Hsieh et al. 2008; Yu, Huang and Lin 2011). The method needs no step
+ * size, and the dual value bounds the distance from the optimum.
  *
- * Each worker has a copy of w and merges its changes with those of other workers; or the workers of a group, which have
- * the same rows, share one w in memory. More than two classes follow at the end of this file.
+ * Each worker has a copy of w, and in every clock the workers merge: they add their changes of w. If the members of a group have
+ * the same rows, they share one copy in memory. The code for more than two classes is at the end of this file.
  *
- * A bias without λ is learnt as anchor + b'. b' = c² Σ α / (λ n) is regularised as the weight of a feature that is c in
- * all rows, and the anchor follows the bias. This is the proximal point method, whose dual is the method of multipliers
- * (Rockafellar 1976). At the end b' is nearly 0 and costs nothing. The anchor moves in many small steps, because the
- * rows after a large one would have to compensate for it.
+ * A free bias (without penalty) is no function of the dual variables. It is learnt as anchor + b'. b' = c² Σ α / (λ n) has a
+ * penalty, as the weight of a feature that is c in all rows. The anchor moves towards the bias: steps add a part of b' to it. This
+ * is the proximal point method, whose dual is the method of multipliers (Rockafellar 1976). At the end b' and its penalty are
+ * nearly 0. The anchor moves in many small steps, because the rows after a large step would have to compensate for it.
  *
- * c is small compared to the rows. Otherwise the bias is the largest common component of the rows, and their steps on
- * it undo each other (20 newsgroups, svm: 17 passes to a gap of 1e-3 with c² = |x|² = 1, 8 with c² = 0.03). If λ n is
- * large compared to c², the bias lags behind the rows (4000 clicks, logistic: 4 passes for c² = 400 λ, 8 for 120 λ). */
+ * c is small compared to |x|. With a large c, steps of different rows on the bias undo each other (20 newsgroups, svm: 17 passes to
+ * a gap of 1e-3 with c² = |x|² = 1, 8 with c² = 0.03). But if c² is small compared to λ n, the bias changes too slowly (4000
+ * clicks, logistic: 4 passes for c² = 400 λ, 8 for 120 λ). */
 #include "../linear.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@
 
 #include "trireme/collective.h"
 
-/* Steps of the anchor in an epoch, or one per row if there are fewer rows. */
+/* Number of steps of the anchor in an epoch; one per row if there are fewer rows. */
 enum { ANCHOR_STEPS = 64 };
 
 static bool dual_has_free_bias(const struct tr_linear *m)
@@ -53,18 +53,17 @@ static int dual_check(const tr_job *job, const struct tr_linear_options *o)
 
 /* ---- turns ---- */
 
-/* The work of a worker between two merges. */
+/* An epoch of a worker is divided into n turns of equal numbers of rows. A clock, at whose end workers merge, has `every` turns. */
 struct turns {
-    int64_t n, every; /* in an epoch; in a clock */
+    int64_t n, every;
 };
 
-/* Sets the number of turns of an epoch, and m->clocks_per_epoch, from solve.batch and sync.push, or for this number of
- * workers that each have a copy of w.
+/* Sets turns and m->clocks_per_epoch from solve.batch and sync.push. workers: number of copies of w, which determines the default.
  *
- * Workers that merge often conflict less: several nodes need a number of merges rather than a number of passes, until
- * the passes are as few as on one node (passes of two nodes to a gap of 1e-3 with 1, 4 and 16 turns in a pass:
- * amazon-access 172, 41 and 15, rcv1 15, 4 and 4). But each turn costs a pull and a push of the whole view: more than
- * four turns are worth it only if a turn processes several non-zeros per key and takes longer than a message. */
+ * Each merge makes progress on several nodes, so that more merges per pass need fewer passes, down to the number on one node
+ * (passes of two nodes to a gap of 1e-3 with 1, 4 and 16 turns in a pass: amazon-access 172, 41 and 15, rcv1 15, 4 and 4). But each
+ * merge costs a pull and a push of the whole view: more than four turns are worth it only if a turn processes several non-zeros per
+ * key and takes longer than a message. */
 static struct turns turns_open(struct tr_linear *m, int workers)
 {
     double rows = (double)m->train->total_rows, batch = (double)m->o->batch,
@@ -80,7 +79,7 @@ static struct turns turns_open(struct tr_linear *m, int workers)
     return turns;
 }
 
-/* Finds the positions of a clock among the `rows` rows of an epoch. */
+/* Finds the range *begin .. *end - 1 of this clock in the order of the `rows` rows of an epoch. */
 static void turns_of_clock(const struct tr_linear *m, const tr_worker *me, const struct turns *turns,
                            size_t rows, size_t *begin, size_t *end)
 {
@@ -90,10 +89,8 @@ static void turns_of_clock(const struct tr_linear *m, const tr_worker *me, const
     *end = (size_t)((double)rows * (double)last / (double)turns->n);
 }
 
-/* Each epoch has a new order from its own random stream, so a run can resume at any clock.
- *
- * ordered: number of the epoch of the current order + 1
- */
+/* Sets `order` to a random order for this epoch, which depends on seed, stream and epoch only, so that a run can resume at any
+ * clock. *ordered: number of the epoch of the current order + 1; 0: there is no order yet. */
 static void turns_shuffle(const struct tr_linear *m, int64_t epoch, int64_t *ordered, uint64_t stream,
                           size_t first, size_t n, uint32_t *order)
 {
@@ -104,10 +101,9 @@ static void turns_shuffle(const struct tr_linear *m, int64_t epoch, int64_t *ord
     tr_data_permute(m->train, &rng, first, n, order);
 }
 
-/* ---- the bias without λ ---- */
+/* ---- the free bias ---- */
 
-/* Computes |x|² + c² of the rows first .. first + n - 1, and sets problem.of_bias to c², which is the same for all workers.
- * All workers. */
+/* Sets norm[i] to |x|² + c² for the rows first .. first + n - 1, and problem.of_bias to c². All workers, which get the same c². */
 static int bias_norms(struct tr_linear *m, size_t first, size_t n, float *norm)
 {
     struct tr_problem *p = &m->problem;
@@ -123,11 +119,11 @@ static int bias_norms(struct tr_linear *m, size_t first, size_t n, float *norm)
     return TR_OK;
 }
 
-/* Returns the part of the conjugate that accounts for a bias that is not at its optimum. own: its b'.
+/* Returns a term to add to TR_LINEAR_CONJUGATE for a free bias that is not at its optimum. own: b' of this bias.
  *
- * With a fixed bias the dual value is a bound for all weights with this bias. The gain from another bias follows from
- * the slope along it, Σ α / n, and the distance to its optimum, estimated as |bias| + 1: the slope is nearly 0 when the
- * result matters. */
+ * The dual value is a lower bound only for weights with exactly this bias. The term estimates how much the objective could decrease
+ * with another bias: its slope along the bias, Σ α / n, times the distance to the optimal bias. |bias| + 1 is a rough estimate of
+ * the distance, but the slope is nearly 0 when the gap is small. */
 static double bias_cost(const struct tr_linear *m, double bias, double own)
 {
     return m->problem.n * m->l2 / m->problem.of_bias * (own * bias + fabs(own) * (1 + fabs(bias)));
@@ -135,59 +131,58 @@ static double bias_cost(const struct tr_linear *m, double bias, double own)
 
 /* ---- one output ---- */
 
-/* State that the workers of a group share. */
+/* State in memory that the members of a group share. */
 struct tr_linear_dual_group {
-    _Atomic uint64_t next;    /* first offset in the epoch's order that no worker has taken */
-    double anchor, moved;     /* anchor of the bias; its movement in this clock */
+    _Atomic uint64_t next;    /* first position in the epoch's order that no member has taken */
+    double anchor, moved;     /* anchor of the bias; sum of its steps in this clock */
     _Atomic uint64_t resting; /* number of rows that rest in this clock */
-    double since, rate;       /* time when the other members joined member 0; rows per second before */
-    bool judged;              /* the speeds were compared */
-    _Atomic bool alone;       /* a single member is faster */
+    double since, rate; /* trial: time when the other members began; rows per second of member 0 before */
+    bool judged;        /* trial: the rates were compared */
+    _Atomic bool alone; /* result of the trial: one member takes all steps, because this is faster */
 };
 
-/* State of the mean during a clock. */
+/* The sum of values of w in a clock, from which their mean follows. */
 struct tr_linear_dual_added {
-    atomic_flag busy; /* a member is adding */
-    size_t n;
+    atomic_flag busy; /* a member is adding w */
+    size_t n;         /* number of values that have been added */
 };
 
 struct tr_linear_dual {
     struct turns turns;
-    float *a, *norm;      /* of each row of the problem: dual variable; |x|² + c² */
-    uint32_t *order;      /* order of the rows in this epoch */
-    int64_t ordered;      /* number of that epoch + 1 */
-    size_t first, end;    /* rows of the problem that this worker processes */
-    int32_t *rests;       /* of each row of the problem: whether it rests; NULL: no row does */
-    double mean;          /* mean target: initial bias of a regression if the bias is not regularised */
-    double anchor, moved; /* worker 0: anchor of the bias; its movement in this clock */
+    float *a, *norm;   /* [row of the problem]: dual variable; |x|² + c² */
+    uint32_t *order;   /* order of the rows in the current epoch */
+    int64_t ordered;   /* number of the current epoch + 1; 0: there is no order yet */
+    size_t first, end; /* this worker owns the dual variables of the rows first .. end - 1 of the problem */
+    int32_t *rests;    /* [row of the problem]: whether the row rests (below); NULL: no row rests */
+    double mean;       /* initial value of a free bias: margin of the best constant; 0 for classifiers */
+    double anchor, moved; /* worker 0: anchor of the bias; sum of its steps in this clock */
 
-    tr_table *table; /* table of w if the model is the mean of w; NULL: the model is w */
-    tr_view *view;   /* of w */
+    tr_table *table; /* table of w if the model m->w is the mean of w (below); NULL: m->w is w */
+    tr_view *view;   /* view of w for training */
     size_t adds;     /* number of times per clock that w is added to the mean */
-    void *average;   /* the mean of w */
+    void *average;   /* sum of values of w in this clock, then their mean; NULL if table is NULL */
     struct tr_linear_dual_added *added;
 
-    /* Memory of the arrays: of the group if its members have the same rows, otherwise of this worker. */
-    tr_set_memory *memory;
-    char *own;
+    tr_set_memory *memory; /* memory of the arrays, if a group whose members have the same rows shares it */
+    char *own;             /* memory of the arrays of a worker with rows of its own; else NULL */
     struct tr_linear_dual_group *group; /* NULL: each worker has a copy of w */
-    void *w;
-    size_t key, keys; /* this member's slice of w, which its view has */
+    void *w;                            /* the w that the members of the group share; NULL if group is NULL */
+    size_t key, keys; /* elements key .. key + keys - 1 of w, which this member pulls and pushes: its range */
     int working;      /* number of members that take steps */
-    int untried;      /* clocks until the speeds of one member and of all have been compared */
+    int untried;      /* number of clocks until the trial of several members is over; 0: no trial */
 };
 
 /* ---- the mean of w ---- */
 
-/* The model is the mean of w over the last quarter of the steps of a clock.
+/* If one worker or one group trains, the model is the mean of w over the last quarter of the steps of a clock.
  *
- * A step fits one row, so w oscillates, the more the larger the common component of the rows. (Simulated, passes to
- * 1.001 times the optimum with w and with the mean: a9a, svm, 100 and 26; clicks 8 and 7.) Shalev-Shwartz and Zhang
- * 2013 prove bounds of the gap for such means. Any weights bound the optimum from above, so the current dual variables
- * and the mean of w prove a gap.
+ * Each step fits one row, so that w oscillates around the optimum, more so if the rows are similar. (Simulated, passes to 1.001
+ * times the optimum with w and with the mean: a9a, svm, 100 and 26; clicks 8 and 7.) Shalev-Shwartz and Zhang 2013 prove bounds of
+ * the gap for such means. The objective of any weights is an upper bound of the optimum, so the mean of w and the current dual
+ * variables prove a gap.
  *
- * If several groups merge their changes, the model is w. The table w therefore holds the values from which steps
- * continue in every layout, because a resumed job may change the layout. The mean is in a second table. */
+ * If several groups merge their changes, the model is w. The table "w" always stores w itself, from which steps continue, because a
+ * resumed job may have another number of groups. The mean is in a second table, "mean". */
 
 static void mean_axpy(enum tr_dtype dtype, size_t n, const void *from, double scale, void *to)
 {
@@ -206,7 +201,7 @@ static void mean_begin(struct tr_linear *m, size_t first, size_t n)
     if (first == 0) d->added->n = 0;
 }
 
-/* Adds w if an addition is due between the rows `from` and `to` of a clock of `rows` rows. */
+/* Adds w to the sum if one of the `adds` points of the last quarter lies between `from` and `to` of the `rows` steps of a clock. */
 static void mean_add(struct tr_linear *m, const void *w, double from, double to, double rows)
 {
     struct tr_linear_dual *d = m->dual;
@@ -220,7 +215,7 @@ static void mean_add(struct tr_linear *m, const void *w, double from, double to,
     atomic_flag_clear(&d->added->busy);
 }
 
-/* Adds the final w, divides by the number of additions, and pushes the mean. */
+/* Adds the final w, divides the sum by the number of additions, and pushes the elements first .. first + n - 1 of the mean. */
 static int mean_push(struct tr_linear *m, const void *w, size_t first, size_t n)
 {
     struct tr_linear_dual *d = m->dual;
@@ -239,17 +234,17 @@ static int mean_push(struct tr_linear *m, const void *w, size_t first, size_t n)
 
 /* ---- rows that rest ---- */
 
-/* A row of a hinge loss rests if its dual variable is at a bound and the margin of the model indicates that it will
- * stay there. Steps skip such rows until the next evaluation, which visits all rows, so the proven gap is that of all
- * rows. The saved time is spent on more steps for the other rows. (LIBLINEAR shrinks by the slopes seen in steps. The
- * margins of the mean of w are more reliable. Simulated, to a gap of 1e-3, passes and steps per row: w8a, svm, 41 and
- * 41 without resting rows, 7 and 2 with them.) */
+/* A row of a hinge loss rests if its dual variable is at a bound and the margin of the model indicates that the variable will stay
+ * there. Steps skip resting rows until the next evaluation. An evaluation visits all rows, so the gap is still the gap of all rows.
+ * The other rows get more steps instead. (LIBLINEAR's shrinking uses slopes seen in steps; margins of the mean of w are more
+ * reliable. Simulated on w8a, svm, to a gap of 1e-3: 41 passes and 41 steps per row without resting rows, 7 and 2 with them.) */
 
 static bool rest_is_enabled(const struct tr_linear *m)
 {
     return m->dual->table && (m->loss == &tr_loss_svm || m->loss == &tr_loss_l2svm);
 }
 
+/* For tr_linear.see: decides whether the row rests until the next evaluation. */
 static void rest_see(struct tr_linear *m, size_t row, double margin)
 {
     static const double distance = 0.1; /* rows whose margin is closer to the hinge do not rest */
@@ -265,7 +260,7 @@ static uint64_t rest_count(const struct tr_linear_dual *d)
     return n;
 }
 
-/* Returns the number of sweeps over the rows that do not rest, in an epoch. */
+/* Returns how often an epoch visits the rows that do not rest, so that its number of steps is about the number of all rows. */
 static uint64_t rest_sweeps(const struct tr_linear *m, uint64_t resting)
 {
     enum { MOST_SWEEPS = 8 };
@@ -287,43 +282,44 @@ static size_t rest_remove(const struct tr_linear_dual *d, uint32_t *rows, size_t
 
 /* ---- workers that share w ---- */
 
-/* Several workers update one w in shared memory: each takes the next few rows of the epoch's order and changes w
- * element by element, atomically (PASSCoDe-Atomic, Hsieh, Yu and Dhillon 2015).
+/* The members of a group update one w in shared memory: each takes the next few rows of the epoch's order and changes the elements
+ * of w atomically (PASSCoDe-Atomic, Hsieh, Yu and Dhillon 2015).
  *
- * The order covers all rows of the group, and no worker owns rows. If each worker owned a part, the workers that run
- * first would finish their parts before the others start, and coordinate descent in such blocks takes many times the
- * passes (a9a to a gap of 1e-3 on one processor: 13 in one order, 69 in two consecutive parts, 237 in eight).
+ * Any member may process any row. If each member had fixed rows, the operating system could run one member after the other, and
+ * coordinate descent on blocks of rows in turn takes many more passes (a9a to a gap of 1e-3 on one processor: 13 in one order, 69
+ * in two consecutive blocks, 237 in eight).
  *
- * w is also in a table. Each member pulls and pushes a slice of it in every clock, for other groups and checkpoints. */
+ * w is also in a table. In every clock each member pulls and pushes its range of w (d->key, d->keys), for other groups and for
+ * checkpoints. */
 
-/* Rows that a worker takes from the order in one piece. */
+/* Maximum number of rows that a member takes from the order with one atomic addition. */
 enum { TAKEN = 64 };
 
-static void *shared_slice(const struct tr_linear *m)
+/* Returns the address of this member's range in the shared w. */
+static void *shared_range(const struct tr_linear *m)
 {
     return (char *)m->dual->w + m->dual->key * tr_real_size(m->problem.dtype);
 }
 
-/* Slices start and end at cache lines. */
-static size_t shared_slice_begin(const struct tr_linear *m, int member, int members)
+/* Returns the first element of a member's range. Ranges are multiples of 16 elements, so that members share no cache lines. */
+static size_t shared_range_begin(const struct tr_linear *m, int member, int members)
 {
     size_t n = m->problem.keys + m->problem.bias;
     return member == members ? n : n * (size_t)member / (size_t)members / 16 * 16;
 }
 
-/* Chooses the number of members that take steps.
+/* Chooses d->working, the number of members that take steps.
  *
- * A step does not see the concurrent steps of other processors. Each of these changes the margin by a share equal to
- * the overlap of the rows. If the shares sum to more than the whole change, w oscillates.
+ * A step does not see the concurrent steps of other processors. A concurrent step on another row changes the margin of this row
+ * too, by a fraction equal to the overlap (cosine) of the two rows. If the fractions of all members exceed 2, w oscillates.
  *
- * Unless sync.mode is auto, a run must be reproducible bit by bit: a single member takes all steps. That is slower than
- * concurrent steps, but hardly slower than a copy of w for each member: if copies are merged, the number of passes
- * grows as fast as the number of copies (CoCoA+, also with an exact line search along the sum of the changes, as Lee
- * and Chang 2017 propose; simulated on a9a).
+ * Unless sync.mode is auto, results must be reproducible bit by bit, so one member takes all steps. Giving each member a copy of w
+ * would hardly be faster: if copies are merged, the number of passes grows as fast as the number of copies (CoCoA+, also with an
+ * exact line search along the sum of the changes, as Lee and Chang 2017 propose; simulated on a9a).
  *
- * Few rows are processed by few members. If a row touches a large share of the cache lines of w, one member takes all
- * steps: these lines are usually in the cache of another processor, and fetching them takes longer than the steps. The
- * second clock measures whether several members are faster for other data (shared_leaves()). */
+ * A member needs at least TAKEN rows. If a row touches a large part of the cache lines of w, one member takes all steps: these
+ * lines are usually in the cache of another processor, and fetching them takes longer than the steps. For other data, a trial in
+ * the second clock measures whether several members are faster than one (shared_leaves()). */
 static int shared_choose_working(tr_worker *me, struct tr_linear *m)
 {
     enum { LINE = 64, PART = 8, SAMPLE = 4096 };
@@ -333,7 +329,7 @@ static int shared_choose_working(tr_worker *me, struct tr_linear *m)
            row = (double)m->train->total_nonzeros / (double)m->train->total_rows;
     d->working = 1;
     if (!tr_job_is(m->job, "sync.mode", "auto") || row * PART > lines) return TR_OK;
-    /* mean overlap of two rows: (|Σ x|² - Σ |x|²) / ((n - 1) Σ |x|²), from a sample of rows, with w as a buffer */
+    /* mean overlap of two rows: (|Σ x|² - Σ |x|²) / ((n - 1) Σ |x|²), of a sample of rows; w serves as buffer for Σ x */
     double sum[3] = {0, 0, 0};
     for (size_t i = d->first; i < d->end; i += p->rows.n / SAMPLE + 1) {
         tr_add_row_shared(p, i, d->w);
@@ -342,10 +338,10 @@ static int shared_choose_working(tr_worker *me, struct tr_linear *m)
     }
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
     for (size_t j = 0; j < d->keys; j++) {
-        double x = tr_real_get(p->dtype, shared_slice(m), j);
+        double x = tr_real_get(p->dtype, shared_range(m), j);
         sum[0] += x * x;
     }
-    memset(shared_slice(m), 0, d->keys * tr_real_size(p->dtype));
+    memset(shared_range(m), 0, d->keys * tr_real_size(p->dtype));
     TR_TRY(tr_all_reduce(me->tr, TR_SET_GROUP, TR_SUM, TR_F64, sum, 3));
     double others = (sum[2] - 1) * sum[1], overlap = others > 0 ? fmax(0, (sum[0] - sum[1]) / others) : 0;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -356,16 +352,15 @@ static int shared_choose_working(tr_worker *me, struct tr_linear *m)
     return TR_OK;
 }
 
-/* Positions of a clock's rows in the epoch's order. In the second clock of a run, one worker takes those before
- * `joined`. */
+/* Positions begin .. end - 1 of a clock's rows in the epoch's order. In the trial, member 0 alone takes those before `joined`. */
 struct shared_rows {
     size_t begin, joined, end;
     double sigma;
 };
 
-/* Steps of several members can be slower than those of one: if rows share elements of w, its cache lines move between
- * processors. In the second clock, when all rows are in the caches, member 0 starts alone. The others join it, and
- * leave again if that is no gain. */
+/* The trial. Several members can be slower than one, because cache lines of w move between processors if rows share elements of w.
+ * In the second clock, when rows are in the caches, member 0 first takes steps alone, then all members take steps, and member 0
+ * compares the rates. Returns whether this member must stop because one member is faster. */
 static bool shared_leaves(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows)
 {
     struct tr_linear_dual_group *g = m->dual->group;
@@ -378,12 +373,11 @@ static bool shared_leaves(const tr_worker *me, struct tr_linear *m, const struct
     return false;
 }
 
-/* Takes steps up to the position `end`.
+/* Takes steps up to the position `end`. shared: other members take steps at the same time.
  *
- * The order of an epoch: position s has row order[(step · s + begin) mod n] of a fixed random order. A new shuffle in
- * each epoch would be serial work. The anchor moves after each piece of rows, in proportion to the epoch. Members may
- * move it concurrently from the same anchor. The movement is then slightly larger, which does no harm because the bias
- * moves by the same amount. */
+ * The order of an epoch follows from a fixed random order: position s has row order[(step · s + begin) mod n]. A new shuffle per
+ * epoch would be serial work. After every `taken` rows the anchor moves by the fraction taken / n of b'. Two members may do it from
+ * the same old anchor. Its step is then slightly larger, which does no harm because the bias changes by the same amount. */
 static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows,
                               uint64_t end, bool shared)
 {
@@ -397,8 +391,7 @@ static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const st
     if (all == 0) return;
     tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)(me->clock / m->clocks_per_epoch));
     begin = tr_rng_below(&rng, all);
-    for (uint64_t divisor = 0;
-         divisor != 1;) { /* draws steps until the greatest common divisor of step and all is 1 */
+    for (uint64_t divisor = 0; divisor != 1;) { /* draws until step and all have no common divisor but 1 */
         divisor = step = tr_rng_below(&rng, all) + 1;
         for (uint64_t b = all, rest; b > 0; divisor = b, b = rest) rest = divisor % b;
     }
@@ -425,12 +418,12 @@ static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const st
     }
 }
 
-/* Copies the view's slice of w to the memory of the group. */
+/* Pulls this member's range of w into the shared w. */
 static int shared_take_over(struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
     TR_TRY(tr_view_pull(d->view));
-    memcpy(shared_slice(m), d->view->value, d->keys * tr_real_size(m->problem.dtype));
+    memcpy(shared_range(m), d->view->value, d->keys * tr_real_size(m->problem.dtype));
     return TR_OK;
 }
 
@@ -448,7 +441,7 @@ static int shared_compute(tr_worker *me, struct tr_linear *m)
     rows.joined = rows.begin + (rows.end - rows.begin) / (TRIAL * (size_t)d->working);
     TR_TRY(shared_take_over(m));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
-    /* the bias of a regression starts at the mean target, which the group of worker 0 pushes */
+    /* a free bias starts at d->mean, in all groups; below, the group of worker 0 pushes d->mean */
     if (starts_bias && me->worker == 0) d->anchor = d->mean;
     if (starts_bias && has_bias) {
         tr_real_add(dtype, d->w, bias, d->mean);
@@ -464,7 +457,7 @@ static int shared_compute(tr_worker *me, struct tr_linear *m)
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
     rows.end = rows.begin + (rows.end - rows.begin) * rest_sweeps(m, atomic_load(&g->resting));
     if (d->untried == 1) {
-        if (me->member == 0) { /* takes the first rows of the second clock alone */
+        if (me->member == 0) { /* the trial: takes the first rows of the clock alone */
             double begun = tr_now();
             shared_take_steps(me, m, &rows, rows.joined, false);
             g->since = tr_now();
@@ -482,11 +475,11 @@ static int shared_compute(tr_worker *me, struct tr_linear *m)
     if (me->member == 0) atomic_store(&g->resting, 0);
     if (me->worker == 0) d->anchor = g->anchor;
     TR_TRY(mean_push(m, d->w, d->key, d->keys));
-    /* pushes the changes, but those of the anchor undivided */
+    /* pushes the changes of w divided by sigma, but the steps of the anchor undivided */
     bool free_bias = dual_has_free_bias(m) && has_bias;
     double moved = free_bias ? g->moved : 0;
     if (moved != 0) tr_real_add(dtype, d->w, bias, -moved);
-    memcpy(d->view->delta, shared_slice(m), d->keys * tr_real_size(dtype));
+    memcpy(d->view->delta, shared_range(m), d->keys * tr_real_size(dtype));
     tr_linear_keep_difference(d->view, dtype, rows.sigma);
     if (free_bias && me->clock == 0 && me->group == 0) moved += d->mean;
     if (moved != 0) tr_real_add(dtype, d->view->delta, bias - d->key, moved);
@@ -495,13 +488,13 @@ static int shared_compute(tr_worker *me, struct tr_linear *m)
 
 /* ---- opening ---- */
 
-/* Returns whether the members share one w. Members whose clocks differ cannot. */
+/* Returns whether the members share one w: they must have the same rows, and be in the same clock. */
 static bool dual_shares_w(const struct tr_linear *m)
 {
     return dual_has_common_rows(m) && tr_in_lockstep(m->tr);
 }
 
-/* Places the arrays in memory and returns its size. memory NULL: only the size. */
+/* Sets the pointers of the arrays to consecutive parts of `memory`, unless it is NULL. Returns the size of the memory. */
 static size_t dual_lay_out(struct tr_linear *m, char *memory)
 {
     struct tr_linear_dual *d = m->dual;
@@ -535,7 +528,8 @@ static int dual_open(struct tr_linear *m)
     bool shares = dual_shares_w(m);
     d->turns = turns_open(m, shares ? tr_groups(m->tr) : tr_workers(m->tr));
     if (tr_workers(m->tr) == 1 || (shares && tr_groups(m->tr) == 1)) {
-        enum { LEAST_ADDED = 2, MOST_ADDED = 32, NONZEROS_FOR_KEY = 32 }; /* each is a pass over all keys */
+        /* an addition to the mean is a pass over all keys, so a clock with few non-zeros per key has few additions */
+        enum { LEAST_ADDED = 2, MOST_ADDED = 32, NONZEROS_FOR_KEY = 32 };
         double nonzeros = (double)m->train->total_nonzeros / (double)m->clocks_per_epoch,
                adds = nonzeros / (NONZEROS_FOR_KEY * (double)m->train->columns);
         d->adds = (size_t)fmax(LEAST_ADDED, fmin(MOST_ADDED, adds));
@@ -576,10 +570,10 @@ static int dual_prepare(tr_worker *me, void *state)
     d->first = tr_data_part_begin(m->train, me);
     d->end = tr_data_part_end(m->train, me);
     TR_TRY(bias_norms(m, d->first, d->end - d->first, d->norm));
-    if (d->group) { /* a slice of w */
+    if (d->group) { /* opens views of this member's range of w */
         TR_FREED tr_key *keys = NULL;
-        d->key = shared_slice_begin(m, me->member, me->group_size);
-        d->keys = shared_slice_begin(m, me->member + 1, me->group_size) - d->key;
+        d->key = shared_range_begin(m, me->member, me->group_size);
+        d->keys = shared_range_begin(m, me->member + 1, me->group_size) - d->key;
         TR_TRY(TR_NEW(&keys, d->keys));
         for (size_t i = 0; i < d->keys; i++)
             keys[i] = d->key + i < m->train->n_keys ? m->train->keys[d->key + i] : m->train->columns;
@@ -599,10 +593,10 @@ static int dual_prepare(tr_worker *me, void *state)
     return tr_barrier_of(me->tr, TR_SET_GROUP);
 }
 
-/* Each worker minimises the dual over its rows against its view. The sum of all changes is safe if each worker counts
- * its own changes sigma times, with sigma the number of workers (CoCoA+, Ma et al. 2015, lemma 4). Worker 0 moves the
- * anchor by a share of b', and the bias by the same amount, because b' follows from the dual variables. Stale values of
- * other workers change the amount slightly, which does no harm. */
+/* Each worker minimises the dual over its rows, starting from its copy of w. The sum of the changes of all workers cannot overshoot
+ * if each worker applies its own changes sigma times to its copy, where sigma is the number of workers (CoCoA+, Ma et al. 2015,
+ * lemma 4). Worker 0 moves the anchor by a part of b', and the bias by the same amount, because b' follows from the dual variables.
+ * If values of other workers are stale, the amount is slightly different, which does no harm. */
 static int dual_compute(tr_worker *me, void *state)
 {
     enum { LISTED = 256 };
@@ -618,7 +612,7 @@ static int dual_compute(tr_worker *me, void *state)
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
     double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->workers;
     d->moved = 0;
-    if (me->clock == 0 && dual_has_free_bias(m)) { /* all start from the value that worker 0 will push */
+    if (me->clock == 0 && dual_has_free_bias(m)) { /* all workers start at d->mean; worker 0 pushes it */
         tr_real_add(dtype, d->view->value, bias, d->mean);
         if (me->worker == 0) d->anchor = d->moved = d->mean;
     }
@@ -629,7 +623,7 @@ static int dual_compute(tr_worker *me, void *state)
     bool moves = dual_has_free_bias(m) && me->worker == 0;
     size_t part = end - begin, all = part * rest_sweeps(m, rest_count(d));
     size_t step = moves ? rows / ANCHOR_STEPS + 1 : part;
-    if (d->table) step = tr_min_size(step, part / (4 * d->adds) + 1); /* an addition to the mean in each */
+    if (d->table) step = tr_min_size(step, part / (4 * d->adds) + 1); /* at most one addition to the mean */
     TR_TRY(tr_turn_begin(m->tr, "gradient"));
     for (size_t at = 0, n; at < all; at += n) {
         size_t place = begin + at % part;
@@ -664,7 +658,7 @@ static int dual_evaluate(tr_worker *me, void *state, tr_report *report)
     struct tr_linear *m = state;
     struct tr_linear_dual *d = m->dual;
     size_t element = tr_real_size(m->problem.dtype);
-    if (d->group) { /* in the memory of the group */
+    if (d->group) { /* each member pulls its range of w and of the mean into the shared memory */
         TR_TRY(shared_take_over(m));
         if (d->table) {
             TR_TRY(tr_view_pull(m->view));
@@ -676,7 +670,7 @@ static int dual_evaluate(tr_worker *me, void *state, tr_report *report)
         TR_TRY(tr_linear_evaluate(me, state, report));
         if (d->table) TR_TRY(tr_view_pull(d->view));
     }
-    if (me->worker == 0) { /* the terms of |w|² and of the bias in the dual value, as part of the conjugate */
+    if (me->worker == 0) { /* adds the terms of |w|² and of the bias in the dual value to CONJUGATE */
         const void *w = d->group ? d->w : m->fresh_view && !d->table ? m->fresh_view->value : d->view->value;
         double squares, bias = m->problem.bias ? tr_real_get(m->problem.dtype, w, m->problem.keys) : 0;
         TR_TRY(tr_table_squares(d->table ? d->table : m->w, &squares));
@@ -696,12 +690,12 @@ static int dual_summarize(void *state, const tr_report *report, tr_evaluation *e
     TR_TRY(tr_linear_summarize(m, report, evaluation));
     double dual = tr_linear_dual_value(m, report);
     if (m->outputs == 1)
-        dual += tr_linear_penalty(m, report); /* dual_evaluate() has reported |w|² of its own w */
+        dual += tr_linear_penalty(m, report); /* of the mean; CONJUGATE contains the penalty of w instead */
     tr_linear_prove(m, evaluation->objective - dual, false, evaluation);
     return TR_OK;
 }
 
-/* The order of rows follows from the seed and the epoch. */
+/* The order of rows follows from the seed and the epoch, so that it is not listed. */
 static int dual_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_linear *m = state;
@@ -709,7 +703,7 @@ static int dual_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     TR_TRY(tr_model_keep_sums(me, snapshot, "anchor", 1, &m->dual->anchor));
     int32_t rests = rest_is_enabled(m);
     TR_TRY(tr_snapshot_common(snapshot, "rows_rest", TR_I32, 1, &rests));
-    if (rests && rest_is_enabled(m)) /* rows may rest in both layouts */
+    if (rests && rest_is_enabled(m)) /* the run that wrote the checkpoint and this run both let rows rest */
         TR_TRY(tr_data_keep(m->train, snapshot, "rests", TR_I32, m->dual->rests));
     return tr_data_keep(m->train, snapshot, "dual", TR_F32, m->dual->a);
 }
@@ -730,34 +724,33 @@ const struct tr_linear_method tr_linear_dual = {.check = dual_check,
 
 /* ---- more than two classes ---- */
 
-/* Each row has a dual variable for each class. The variables of a row are set to their minimum, row by row, and
- * w = Σ α x / (λ n) is updated immediately.
+/* Each row has one dual variable per class. The variables of a row are set to their minimum, row by row, and w = Σ α x / (λ n) is
+ * updated immediately.
  *   one-against-rest   the classes are separate problems that share the passes over the rows (Hsieh et al. 2008)
- *   softmax            the variables of a row are e_y - q with probabilities q, which are set together (Yu, Huang and Lin 2011,
- *                      section 5; here by Newton steps on log q and the multiplier of Σ q = 1)
+ *   softmax            the variables of a row are e_y - q with probabilities q, all of which change in one step (Yu, Huang and Lin
+ *                      2011, section 5; here by Newton steps on log q and the multiplier of Σ q = 1)
  *
- * If the members of a group have the same rows, the classes are divided among them. Different classes do not interact, so
- * a pass has the same effect as on one worker. Members that process different rows of the same classes update one w in
- * shared memory without locks (PASSCoDe-Wild, Hsieh et al. 2015). Lost updates are repaired at the end of each clock: each
- * member sums the changes of its dual variables. With sync.mode bsp, and between groups, they merge as CoCoA+ does. A bias
- * without λ is learnt with an anchor. */
+ * If the members of a group have the same rows, one-against-rest divides the classes among them. Classes do not interact, so a pass
+ * has the same effect as on one worker. Members that process different rows of the same classes update one w in shared memory
+ * without locks (PASSCoDe-Wild, Hsieh et al. 2015). Lost updates are repaired at the end of each clock, when each member computes
+ * its change of w from the changes of its dual variables. With sync.mode bsp, and between groups, workers merge as CoCoA+ does. */
 struct tr_linear_dual_classes {
     struct turns turns;
-    struct tr_class_block own; /* classes of this worker */
-    size_t begin, end;         /* rows of this worker */
-    double sharing;            /* number of workers that process the same classes */
-    uint64_t stream;           /* stream of random numbers */
-    bool anchors;              /* this worker moves the anchors of its classes */
-    uint32_t *order;           /* order of its rows in this epoch */
-    int64_t ordered;           /* number of that epoch + 1 */
-    float *a, *norm;           /* of each row: dual variables of its own classes; |x|² + c² */
-    double *anchor, *moved;    /* of each class; and its movement in this clock */
-    tr_set_memory *memory;     /* memory of the group */
-    void *w;                   /* w in that memory, or NULL */
-    float *before;             /* values of a before this clock */
+    struct tr_class_block own; /* classes of this worker; none if it is idle */
+    size_t begin, end;         /* this worker processes the rows begin .. end - 1 of its problem */
+    double sharing;  /* sigma: number of copies of w that change for the same classes, or solve.sigma */
+    uint64_t stream; /* number of the random stream for `order` */
+    bool anchors;    /* this worker moves the anchors of its classes */
+    uint32_t *order; /* order of its rows in the current epoch */
+    int64_t ordered; /* number of the current epoch + 1; 0: there is no order yet */
+    float *a, *norm; /* of each of its rows: dual variables of its classes; |x|² + c² */
+    double *anchor, *moved; /* [class]: anchor of the bias; sum of its steps in this clock */
+    tr_set_memory *memory;  /* memory of the group that contains w; else NULL */
+    void *w;                /* the w that members with the same classes share; NULL: each has a copy */
+    float *before;          /* values of a before this clock; NULL if w is NULL */
 };
 
-/* Number of parts that the classes of a group are divided into. */
+/* Returns the number of parts into which the classes are divided among the members of a group. */
 static size_t classes_parts(const struct tr_linear *m)
 {
     return dual_has_common_rows(m) && !m->softmax ? tr_min_size((size_t)tr_group_size(m->tr), m->outputs) : 1;
@@ -768,7 +761,7 @@ static size_t classes_view_bytes(const struct tr_linear *m)
     return (m->train->n_keys + m->o->bias) * m->outputs * tr_real_size((enum tr_dtype)m->o->dtype);
 }
 
-/* If no two workers process the same classes, an epoch is one turn. Members that process the same classes share one w. */
+/* If no two copies of w change for the same classes, an epoch is one turn by default. */
 static int classes_open(struct tr_linear *m)
 {
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->dual_classes, 1)));
@@ -799,8 +792,8 @@ static void classes_close(struct tr_linear *m)
     m->dual_classes = NULL;
 }
 
-/* Distributes classes and rows. Member g has part g % C of the classes. Members with the same classes divide the rows;
- * members beyond the last complete set of classes are idle. */
+/* Distributes classes and rows. Member g has part g % C of the C parts of the classes. Members with the same part divide the rows.
+ * If the number of members is no multiple of C, the last members are idle. */
 static int classes_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
@@ -830,13 +823,13 @@ static int classes_prepare(tr_worker *me, void *state)
     TR_TRY(TR_NEW(&d->norm, all));
     TR_TRY(TR_NEW(&d->moved, m->outputs));
     TR_TRY(bias_norms(m, 0, all, d->norm));
-    /* at α = 0 the probabilities are those of the labels */
+    /* softmax: α = e_y - q is 0 if q is 1 for the class of the label and 0 for other classes */
     for (size_t i = 0; m->softmax && i < rows; i++)
         d->a[i * d->own.n + (size_t)m->problem.target[d->begin + i]] = 1;
     return TR_OK;
 }
 
-/* Passes over the rows begin .. end - 1 of the order, and moves the anchors of the own classes. */
+/* Passes over the positions begin .. end - 1 of the order, and moves the anchors of this worker's classes. */
 static void classes_pass(struct tr_linear *m, size_t begin, size_t end, void *w)
 {
     enum { PIECE = 256 };
@@ -871,7 +864,7 @@ static int classes_compute(tr_worker *me, void *state)
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
     memset(d->moved, 0, m->outputs * sizeof *d->moved);
     turns_of_clock(m, me, &d->turns, d->end - d->begin, &begin, &end);
-    if (d->w) { /* all members start from the same w; the view's delta becomes the sum of the rows' changes */
+    if (d->w) { /* copies the view to the shared w; delta becomes the change of w by the rows of this member */
         size_t bytes = classes_view_bytes(m), members = (size_t)me->group_size, g = (size_t)me->member,
                rows = d->end - d->begin, from = bytes * g / members, to = bytes * (g + 1) / members;
         memcpy((char *)d->w + from, (char *)m->view->value + from, to - from);
@@ -937,9 +930,9 @@ bool tr_linear_dual_variables(const struct tr_linear *m, size_t row, double *u)
     return true;
 }
 
-/* The order of rows follows from the seed and the epoch. One worker moves each anchor, so the sum over workers is its value, also
- * after the number of workers has changed. (The sum is not made in the first clock: without BSP a worker may have finished its last
- * one.) Each member gets the variables of a class from all members, so they can be restored for any distribution of classes. */
+/* An anchor is not 0 at one worker only, so its value is the sum over workers, also after the number of workers has changed. (The
+ * sum is computed here and not in the first clock, because without BSP another worker may have finished its last clock then.) Each
+ * member lists the variables of a class for all rows of the group, so that a run can resume with other distributions of classes. */
 static int classes_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_linear *m = state;

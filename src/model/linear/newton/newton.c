@@ -1,54 +1,56 @@
 /* Newton's method: the solver (passes over the rows, preconditioner, step length, steps, checkpoints), and solve.method newton.
- * Functions of the solver that sum over rows or columns are collective over all workers. */
+ * newton.h explains the method. Functions of the solver that sum over rows or columns are collective over all workers. */
 #include "newton.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows per block: intermediate results of a block stay in the cache until they are summed. */
+/* Rows are processed in blocks of this size, so that intermediate results of a block stay in the cache. */
 enum { BLOCK_ROWS = 256 };
 
-/* Matrices that are factored: for each class its diagonal block, which is the whole Hessian for one-against-rest; or
- * the whole Hessian of a softmax with few classes and columns. */
+/* The matrices of which Cholesky factors are made: one diagonal block of the Hessian per class, which is everything for
+ * one-against-rest; or the whole Hessian of a softmax with few classes and columns. */
 struct factors {
-    size_t n, side;    /* n matrices of side × side; 0: none */
-    double cost;       /* time to make the factors, in products with the Hessian */
-    size_t first, end; /* those that this worker makes and solves with; a single one belongs to all workers */
+    size_t n, side;    /* n matrices of side × side elements; n = 0: diagonal preconditioner */
+    double cost;       /* time to make the factors, as a multiple of the time of a product with the Hessian */
+    size_t first, end; /* this worker makes the factors first .. end - 1; a single factor is made by all */
 };
 
 struct tr_newton {
     struct tr_newton_options o;
-    const struct tr_problem *problem; /* that of the options, or `ridged` */
-    struct tr_problem ridged; /* for corners without λ: with a tiny one, because their curvature may be 0 */
-    double width;             /* of the rounded corners; 0: the loss has none */
+    const struct tr_problem *problem; /* &ridged if the loss has corners and λ is 0, else o.problem */
+    struct tr_problem ridged;         /* o.problem with a tiny λ, because the curvature may be 0 */
+    double width;                     /* width of the rounded corners; 0: the loss has no corner */
     size_t outputs;
     struct tr_columns columns;
-    tr_key *keys;                                                /* of the rows; and the bias */
-    double *in, *out;                                            /* vectors over these keys */
-    double *part;                                                /* of a block: slopes or products; scratch */
-    double *margin, *step_margin, *direction_margin, *curvature; /* by row */
-    double *shift;   /* shift of the corner, by row. `margin` is relative to it. NULL without corners */
-    double *project; /* factors that make the slopes a feasible dual point (bias_project()) */
-    /* over the columns of this worker */
+    tr_key *keys;                                    /* columns of the keys of the problem, and of the bias */
+    double *in, *out;                                /* vectors over `keys` */
+    double *part;                                    /* scratch for 3 numbers per output of a block of rows */
+    double *margin, *step_margin, *direction_margin; /* by row: w x - shift; step x; direction x */
+    double *curvature; /* by row: weight × φ''; for softmax weight × probability */
+    double *shift;     /* by row: shift of the corner along the margin; NULL: the loss has no corner */
+    double *project;   /* parameters of bias_project() */
+    /* over the columns that this worker owns (tr_columns) */
     double *w, *gradient, *step, *residual, *direction, *product, *solved, *diagonal;
-    size_t all; /* columns including the bias */
+    size_t all; /* number of columns including the bias */
     struct factors factors;
-    double *factor; /* factors of the Hessian of an earlier step; NULL: diagonal preconditioner */
-    bool has_factor, has_gradient, restored;
+    double *factor;    /* memory of the factors; NULL: diagonal preconditioner */
+    bool has_factor;   /* `factor` contains factors, possibly of an earlier step */
+    bool has_gradient; /* `gradient` belongs to the current weights */
+    bool restored;     /* margins and loss are from a checkpoint, and the gradient is still missing */
     bool careful; /* curvatures are those of parabolas above the loss, because the last step was too long */
     double last_square; /* |∇F|² before the last step */
     int64_t iterations; /* iterations of conjugate gradients in the last step */
-    double loss;        /* Σ φ / n, with rounded corners */
-    double projected; /* part of the gap due to the projection: of softmax Σ over the rows of this worker */
-    double terms;     /* Σ |slope · margin| over the rows of this worker */
+    double loss;        /* Σ φ / n over all rows, with rounded corners */
+    double projected;   /* part of the gap due to the projection; softmax: sum over this worker's rows */
+    double terms; /* Σ |slope · margin| over the rows of this worker, for the rounding error of the gap */
     struct tr_newton_state state;
 };
 
 /* ---- vectors over columns ---- */
 
-/* Number of elements of this worker's part of a vector that are regularised: all but a free bias, which is the last
- * key. */
+/* Returns the number of regularised elements that this worker owns of a vector: all but a free bias, the last column. */
 static size_t newton_regularised(const struct tr_newton *t)
 {
     bool has_last = t->columns.first + t->columns.n == t->all;
@@ -78,7 +80,7 @@ static void newton_axpy(size_t n, double a, const double *restrict x, double *re
 
 /* ---- passes over the rows ---- */
 
-/* sum = (Σ over workers of t->out) / n + λ w */
+/* Sets sum = (Σ of t->out over the workers) / n + λ w. */
 static int pass_finish(struct tr_newton *t, const double *w, double *sum)
 {
     double part = 1 / t->problem->n;
@@ -88,8 +90,9 @@ static int pass_finish(struct tr_newton *t, const double *w, double *sum)
     return TR_OK;
 }
 
-/* The slope of a row at a margin. The corner of a piecewise linear loss is rounded (Nesterov 2005): φ = the maximum of
- * u r - width/2 (u - middle)² + width/8 over low ≤ u ≤ high, r = m - y. This u is the slope. */
+/* Returns the slope of a row at margin m. The corner of a piecewise linear loss is rounded (Nesterov 2005): φ is the maximum of
+ * u r - width/2 (u - middle)² + width/8 over low ≤ u ≤ high, where r = m - y and middle = (low + high) / 2. The maximising u is the
+ * slope. */
 static double row_slope(const struct tr_newton *t, double m, double y)
 {
     const struct tr_problem *p = t->problem;
@@ -99,8 +102,8 @@ static double row_slope(const struct tr_newton *t, double m, double y)
     return fmin(fmax((low + high) / 2 + (m - y) / t->width, low), high);
 }
 
-/* The curvature. A careful step uses that of the parabola that touches the loss at m and m0 - (m - m0), where m0 is its minimum. It
- * lies above the loss (Huber 1964), so far from the optimum, where the curvature is 0, the step is not too long. */
+/* Returns the curvature of a row at margin m. A careful step uses a parabola that touches the loss at m and at the mirror image of
+ * m behind the minimum. The parabola lies above the loss (Huber 1964), so the step is not too long where the curvature is 0. */
 static double row_curvature(const struct tr_newton *t, double m, double y, double slope)
 {
     const struct tr_problem *p = t->problem;
@@ -114,8 +117,8 @@ static double row_curvature(const struct tr_newton *t, double m, double y, doubl
     return t->careful && slope != 0 ? slope / (off + (low + high) / 2 * t->width) : 0;
 }
 
-/* Replaces the margins of a block of rows by slopes × weight, and computes φ'' × weight. For softmax the curvature is the
- * probabilities × weight. */
+/* Processes the n rows from index `done` of this worker's rows on. Replaces their margins in `slope` by weight × slope, and sets
+ * `curvature` to weight × φ'', for softmax to weight × probability. */
 static void pass_slopes(const struct tr_newton *t, size_t done, size_t n, double *slope, double *curvature)
 {
     const struct tr_problem *p = t->problem;
@@ -138,6 +141,7 @@ static void pass_slopes(const struct tr_newton *t, size_t done, size_t n, double
     }
 }
 
+/* Sets `out` to the diagonals of the K × K Hessians of the losses of n rows, which are the curvatures except for softmax. */
 static void pass_diagonal_of_rows(const struct tr_newton *t, size_t done, size_t n, double *out)
 {
     size_t outputs = t->outputs;
@@ -152,6 +156,7 @@ static void pass_diagonal_of_rows(const struct tr_newton *t, size_t done, size_t
     }
 }
 
+/* Sets product = H direction, and t->direction_margin = X direction. */
 static int pass_hessian(struct tr_newton *t, const double *direction, double *product)
 {
     size_t outputs = t->outputs;
@@ -164,7 +169,7 @@ static int pass_hessian(struct tr_newton *t, const double *direction, double *pr
         const double *curvature = t->curvature + done * outputs;
         tr_newton_times(t->problem, t->o.first + done, n, t->in, z);
         for (size_t i = 0; i < n * outputs; i += outputs) {
-            double weight = 0, mean = 0; /* of a softmax */
+            double weight = 0, mean = 0; /* softmax: weight of the row; mean of z by the probabilities */
             for (size_t k = i; k < i + outputs && t->problem->softmax; k++)
                 weight += curvature[k], mean += curvature[k] * z[k];
             if (weight > 0) mean /= weight;
@@ -177,8 +182,8 @@ static int pass_hessian(struct tr_newton *t, const double *direction, double *pr
     return pass_finish(t, direction, product);
 }
 
-/* Computes Σ φ / n over the rows of all workers at margin + by × shift, with a shift for each output; without a shift
- * at margin + by × step_margin. */
+/* Computes Σ φ / n over the rows of all workers at the margins t->margin + by × shift, where shift has one element per output; if
+ * shift is NULL, at t->margin + by × t->step_margin. */
 static int pass_sum_losses(struct tr_newton *t, double by, const double *shift, double *loss)
 {
     const struct tr_problem *p = t->problem;
@@ -205,13 +210,14 @@ static int pass_sum_losses(struct tr_newton *t, double by, const double *shift, 
     return TR_OK;
 }
 
-/* ---- a bias without λ ----
+/* ---- a free bias ----
  *
- * The dual requires that the slopes of each output sum to 0. The bias is therefore minimised before each gradient. What rounding
- * leaves is removed by a projection: the side (positive or negative slopes) with the larger sum is multiplied by the ratio of the
- * sums; the probabilities of a softmax are mixed with a distribution. By convexity the gap grows by at most
- * (1 - ratio) Σ φ / n, because 0 is a dual point with φ* = 0. */
+ * The dual requires that the slopes of each output sum to 0. The bias is therefore minimised before each gradient. A small sum
+ * remains due to rounding, and a projection removes it: if the positive slopes have the larger sum they are multiplied by the ratio
+ * of the sums, else the negative slopes; the probabilities of a softmax are mixed with another distribution. By convexity the gap
+ * grows by at most (1 - ratio) Σ φ / n, because 0 is a dual point with φ* = 0. */
 
+/* Adds by × shift to the biases and to all margins; shift has one element per output. */
 static void bias_move(struct tr_newton *t, double by, const double *shift)
 {
     size_t outputs = t->outputs, at = newton_regularised(t);
@@ -219,14 +225,17 @@ static void bias_move(struct tr_newton *t, double by, const double *shift)
     if (at < newton_own(t)) newton_axpy(outputs, by, shift, t->w + at);
 }
 
-/* The slope of Σ φ along the bias of an output is the difference of two sums, and is 0 within a bracket. */
+/* Search for the bias of one output at which the slope of Σ φ is 0. */
 struct bias_search {
-    double by, low, high, reach;
-    double negative, positive, curvature; /* sums over all rows at `by`; the first one of -slope */
+    double by;        /* change of the bias so far */
+    double low, high; /* bracket: the slope is 0 at a `by` between these; ±INFINITY: no bound is known yet */
+    double reach;     /* maximum length of the next step while the bracket is open */
+    double negative, positive, curvature; /* at `by`: Σ |slope| of negative and of positive slopes; Σ φ'' */
     bool found;
 };
 
-/* Newton's method, with bisection inside the bracket and growing steps before there is one: the curvature may be 0. */
+/* Changes b->by by a Newton step; by bisection if the step leaves the bracket. Steps grow while the bracket is open, because the
+ * curvature may be 0. */
 static void bias_advance(const struct tr_newton *t, struct bias_search *b, int turn)
 {
     double slope = b->positive - b->negative, sum = b->positive + b->negative;
@@ -246,7 +255,7 @@ static void bias_advance(const struct tr_newton *t, struct bias_search *b, int t
     b->by = next;
 }
 
-/* turns: maximum number of steps; 0 only computes the projection. */
+/* Minimises over the bias of each output by at most `turns` steps (0: none); sets t->project and t->projected. */
 static int bias_settle_each(struct tr_newton *t, int turns)
 {
     size_t outputs = t->outputs;
@@ -297,8 +306,8 @@ static int bias_settle_each(struct tr_newton *t, int turns)
     return TR_OK;
 }
 
-/* Newton's method on all biases of a softmax together. At the end t->project contains the share of the mixed
- * distribution, and for each class its part. */
+/* As bias_settle_each(), for softmax: Newton's method on all biases together. t->project is then the fraction of the distribution
+ * that is mixed in, followed by the added probability of each class. */
 static int bias_settle_softmax(struct tr_newton *t, int turns)
 {
     size_t outputs = t->outputs;
@@ -332,8 +341,8 @@ static int bias_settle_softmax(struct tr_newton *t, int turns)
         last = size;
         for (size_t k = 0; k < outputs; k++) {
             if (!(hessian[k * outputs + k] > 1e-12 * n))
-                hessian[k * outputs + k] = n;     /* flat: a small step */
-            hessian[k * outputs + k] *= 1 + 1e-9; /* one flat direction */
+                hessian[k * outputs + k] = n;     /* no curvature: takes a small step */
+            hessian[k * outputs + k] *= 1 + 1e-9; /* equal changes of all biases have no curvature */
         }
         memcpy(shift, sums, outputs * sizeof *shift);
         tr_cholesky(outputs, hessian);
@@ -352,7 +361,7 @@ static int bias_settle_softmax(struct tr_newton *t, int turns)
     return TR_OK;
 }
 
-/* Makes the slopes of a block of rows feasible. */
+/* Projects the slopes of a block of rows, so that the slopes of all rows sum to 0. */
 static void bias_project(struct tr_newton *t, size_t done, size_t n, double *slope)
 {
     size_t outputs = t->outputs;
@@ -370,12 +379,12 @@ static void bias_project(struct tr_newton *t, size_t done, size_t n, double *slo
             least = fmin(least, q[k] / weight);
             slope[k] += weight * t->project[1 + k] - t->project[0] * q[k];
         }
-        /* Σ p log (p / q) ≤ -log of the least q */
+        /* bound of the growth of the gap: Σ p log (p / q) ≤ -log(min q) */
         t->projected += weight * t->project[0] * -log(fmax(least, 1e-300));
     }
 }
 
-/* Minimises over the bias, and computes the gradient from slopes that are a feasible dual point. */
+/* Minimises over a free bias, and computes the gradient from the projected slopes, which are feasible dual variables. */
 static int pass_gradient(struct tr_newton *t)
 {
     size_t outputs = t->outputs, local = t->columns.local * outputs;
@@ -411,9 +420,9 @@ static int pass_gradient(struct tr_newton *t)
 
 /* ---- the preconditioner ---- */
 
-/* Returns whether a factor is worth its cost. It takes longer than a pass, but saves passes in every step (most for
- * unscaled columns: covtype, 23 passes instead of 244). Each worker factors the whole matrix; blocks are divided among
- * the workers. */
+/* Returns whether factors of this size are worth their cost, and sets f->cost. Factors take longer than a pass, but save passes in
+ * every step (most for unscaled columns: covtype, 23 passes instead of 244). A single matrix is factored by each worker, blocks are
+ * divided among the workers. */
 static bool factor_is_possible(const struct tr_newton_options *o, struct factors *f, double nonzeros)
 {
     enum { MOST_SIDE = 1024, MOST_NUMBERS = 1 << 23 };
@@ -452,7 +461,7 @@ int tr_newton_least_passes(const struct tr_newton_options *o)
     return factor_choose(o).n > 0 ? 3 : 2;
 }
 
-/* Adds the whole Hessian of a softmax: X' (diag(q) - q q') X for the probabilities q of a row. */
+/* Adds the whole Hessian of a softmax, the sum over rows of X' (diag(q) - q q') X, where q are the probabilities of the row. */
 static int factor_add_whole(struct tr_newton *t, double *whole)
 {
     size_t outputs = t->outputs, all = t->all, side = t->factors.side;
@@ -481,7 +490,7 @@ static int factor_add_whole(struct tr_newton *t, double *whole)
     return TR_OK;
 }
 
-/* Computes the Hessian or its blocks, sums them over the workers, and factors them. Of several blocks each worker gets its own. */
+/* Computes the Hessian or its blocks, sums them over the workers, and factors them: of several blocks those first .. end - 1. */
 static int factor_make(struct tr_newton *t)
 {
     const struct factors *f = &t->factors;
@@ -522,9 +531,9 @@ static int factor_make(struct tr_newton *t)
     return TR_OK;
 }
 
-/* Maximum number of corrections with an old factor. It is used until the corrections cost a third of a new factor; then
- * the step ends, and the next one makes a new factor. With corners an old factor is never used, because rows that enter
- * or leave a corner change the Hessian too much. */
+/* Returns the maximum number of iterations of a step with a factor of an earlier step. When they cost a third of a new factor, the
+ * step ends, and the next step makes a new factor. With corners every step makes a new factor, because rows that enter or leave a
+ * corner change the Hessian too much. */
 static int64_t factor_most_corrections(const struct tr_newton *t)
 {
     return (int64_t)fmax(4, t->factors.cost / 3);
@@ -536,6 +545,7 @@ static bool factor_is_needed(const struct tr_newton *t)
     return t->factor && !serves;
 }
 
+/* Returns the mean of n elements at distance `stride`. */
 static double factor_mean(size_t n, const double *x, size_t stride)
 {
     double sum = 0;
@@ -543,13 +553,13 @@ static double factor_mean(size_t n, const double *x, size_t stride)
     return sum / (double)n;
 }
 
-/* Solves with the diagonal blocks, each worker with its own. The common component of all classes' weights of a column
- * does not change the probabilities of a softmax: the Hessian along it is λ, and the blocks solve for the rest. */
+/* Solves with the diagonal blocks, each worker with its own. Equal changes of the weights of all classes do not change the
+ * probabilities of a softmax. Along this direction the Hessian is λ; the blocks solve for the remaining directions. */
 static int factor_solve_blocks(struct tr_newton *t, const double *r, double *out)
 {
     size_t outputs = t->outputs, all = t->all, free_bias = newton_regularised(t) / outputs;
     bool softmax = t->problem->softmax;
-    double *of_class = t->product, l2 = t->problem->l2; /* the last product is not needed any more */
+    double *of_class = t->product, l2 = t->problem->l2; /* scratch: the last product is not needed any more */
     memset(of_class, 0, newton_own(t) * sizeof *of_class);
     for (size_t k = t->factors.first; k < t->factors.end; k++) {
         double *x = of_class + k * all;
@@ -567,8 +577,8 @@ static int factor_solve_blocks(struct tr_newton *t, const double *r, double *out
     return TR_OK;
 }
 
-/* Diagonal preconditioner of Hsia, Chiang and Lin 2018: a hundredth of the diagonal, and the rest of the identity, here
- * λ. A free bias uses its diagonal element. */
+/* Applies the preconditioner: out = M⁻¹ r. The diagonal M of Hsia, Chiang and Lin 2018 mixes a hundredth of the Hessian's diagonal
+ * with the identity, here with λ. For a free bias M is the element of the diagonal. */
 static int factor_apply(struct tr_newton *t, const double *r, double *out)
 {
     const double share = 0.01;
@@ -589,21 +599,23 @@ static int factor_apply(struct tr_newton *t, const double *r, double *out)
 
 /* ---- the length of a step ---- */
 
-/* Line search along the step of one class: the current length and its bounds. */
+/* Line search along the step of one output. */
 struct along {
-    double by, low, high, first; /* first: slope at full length */
+    double by;        /* current factor of the step */
+    double low, high; /* bounds of the factor; high INFINITY: not known yet */
+    double first;     /* |slope| along the step at factor 1 */
     bool found;
 };
 
-/* Scales each class's part of the step to the minimum along it, by Newton's method on the slope. The model of the step ignores
- * corners that it crosses, so a full or halved step rarely fits. *by: the smallest factor, at most 1. */
+/* Scales the step of each output to the minimum along it, by Newton's method on the slope. A full or halved step rarely fits,
+ * because the quadratic model of a step ignores the corners that the step crosses. *by: the smallest factor, at most 1. */
 static int search_corners(struct tr_newton *t, double *by)
 {
     enum { MOST = 100, LONGEST = 64 };
     const struct tr_problem *p = t->problem;
     size_t outputs = t->outputs;
     TR_FREED struct along *along = NULL;
-    TR_FREED double *sums = NULL; /* slope and curvature of Σ φ; w · step and |step|² */
+    TR_FREED double *sums = NULL; /* per output: slope and curvature of Σ φ; then w · step and |step|² */
     TR_TRY(TR_NEW(&along, outputs));
     TR_TRY(TR_NEW(&sums, 4 * outputs));
     double *squares = sums + 2 * outputs;
@@ -649,7 +661,8 @@ static int search_corners(struct tr_newton *t, double *by)
     return TR_OK;
 }
 
-/* Halves the step until the decrease is at least 1e-4 of the first-order prediction (Armijo), up to rounding. */
+/* Halves the step until F decreases by at least 1e-4 of the first-order prediction (Armijo), up to rounding. *by: the factor; 0 if
+ * no factor above 1e-9 is enough. */
 static int search_armijo(struct tr_newton *t, double *by)
 {
     size_t n = newton_regularised(t);
@@ -669,11 +682,11 @@ static int search_armijo(struct tr_newton *t, double *by)
     return TR_OK;
 }
 
-/* Width of the corners, in the unit of the targets: at first, when nearly all rows are in them at zero weights; its factor each
- * time the corners move, if the previous step took few products; minimum. The corners move when the rest of the gap is at
- * most few_times their part of it. (Hinge, to a gap of 1e-3: these take 34 passes on a9a, 86 on w8a and on 20 newsgroups, 95
- * on clicks. Corners fixed at the label that become narrower take 67, 223, and more than 400 on the others: their curvature
- * grows.) */
+/* Width of the rounded corners, as a multiple of options.scale: initial value, so that with zero weights nearly all rows are in a
+ * corner; factor when corners are shifted, if the previous step took at most FEW_PRODUCTS products; minimum. Corners are shifted
+ * when the rest of the gap is at most few_times the excess. (Hinge, to a gap of 1e-3: 34 passes on a9a, 86 on w8a and on 20
+ * newsgroups, 95 on clicks. Corners that only become narrower take 67, 223, and more than 400 on the others, because their
+ * curvature grows.) */
 static const double first_width = 4, narrower = 0.7, least_width = 1e-4, few_times = 10;
 enum { FEW_PRODUCTS = 10 };
 
@@ -744,13 +757,14 @@ struct tr_newton_weights tr_newton_weights(struct tr_newton *t)
 
 /* ---- evaluation of the weights ---- */
 
+/* Returns whether the next step shifts the corners first. */
 static bool solver_moves_corners(const struct tr_newton *t)
 {
     return t->width > 0 && t->state.gap - t->state.excess <= few_times * t->state.excess;
 }
 
-/* The slopes of the last gradient are a dual point. With it, the gap is the sum of Fenchel's inequality over the rows, and of
- * |∇F|² / (2 λ). The rounding error of the sums is added. */
+/* The slopes of the last gradient are feasible dual variables. With these, the gap is |∇F|² / (2 λ), plus the excess
+ * Σ (φ(m) + φ*(u) - u m) / n, plus a bound of the rounding errors. */
 int tr_newton_look(struct tr_newton *t, struct tr_newton_state *state)
 {
     double l2 = t->problem->l2, parts[2], rows[5] = {0}, n = t->problem->n;
@@ -759,8 +773,7 @@ int tr_newton_look(struct tr_newton *t, struct tr_newton_state *state)
     parts[0] = newton_dot(regularised, t->w, t->w);
     parts[1] = newton_dot(regularised, t->gradient, t->gradient);
     TR_TRY(tr_columns_sum_parts(&t->columns, parts, 2));
-    /* without rounded corners: Σ φ, and Σ (φ(m) + φ*(u) - u m) of the feasible slopes u, which is the part of the gap due to the
-     * corners */
+    /* for losses with corners: rows[0] is Σ φ without rounding, rows[1] the excess for the feasible slopes u */
     bool projects = t->problem->bias && !t->o.bias_l2;
     for (size_t i = 0; i < t->o.n * t->outputs && t->width > 0; i++) {
         size_t row = t->o.first + i / t->outputs, k = i % t->outputs;
@@ -791,14 +804,14 @@ int tr_newton_moved(struct tr_newton *t)
     TR_TRY(tr_columns_fetch(&t->columns, t->w, t->in));
     tr_newton_times(t->problem, t->o.first, t->o.n, t->in, t->margin);
     if (t->width > 0) newton_axpy(t->o.n * t->outputs, -1, t->shift, t->margin);
-    t->state.passes += 1 + t->has_gradient; /* the gradient at the previous weights is not used */
+    t->state.passes += 1 + t->has_gradient; /* counts a gradient at the old weights, which no step uses */
     t->has_gradient = t->has_factor = t->state.stuck = false;
     return TR_OK;
 }
 
 /* ---- a step ---- */
 
-/* Applies the preconditioner to the residual. squares: its square in the norm of the preconditioner, and
+/* Sets t->solved to the preconditioned residual; squares to residual · solved, the square in the norm of the preconditioner, and
  * |residual|². */
 static int solver_measure_residual(struct tr_newton *t, double *squares)
 {
@@ -809,12 +822,12 @@ static int solver_measure_residual(struct tr_newton *t, double *squares)
     return tr_columns_sum_parts(&t->columns, squares, 2);
 }
 
-/* Solves H s = -g by conjugate gradients. Sets state.decrease to the predicted decrease relative to F. Stops when the
- * residual is a fifth of its first value, or when the model hardly decreases any more (Nash and Sofer 1990). The
- * residual must be small in both norms: |residual|² determines the gap, and may be concentrated in few columns that
- * have little weight in the norm of the preconditioner (clicks, to a gap of 1e-3: 47 passes for logistic loss, 81 for
- * squared hinge; with the preconditioner's norm alone 270, and more than 400). With corners the preconditioner's norm
- * suffices, because corners move first. */
+/* Solves H step = -gradient by at most `most` iterations of conjugate gradients. Sets state.decrease to the predicted decrease
+ * relative to F. Stops when the residual is a fifth of its first value, or when an iteration hardly decreases the model (Nash and
+ * Sofer 1990). The residual must be small in the norm of the preconditioner and in the 2-norm: the 2-norm determines the gap, and
+ * the residual may be concentrated in few columns with little weight in the other norm (clicks, to a gap of 1e-3: 47 passes for
+ * logistic loss, 81 for squared hinge; without the 2-norm 270, and more than 400). With corners the norm of the preconditioner is
+ * enough, because corners are shifted before the gap is small. */
 static int solver_solve(struct tr_newton *t, int64_t most)
 {
     const double enough = 0.2 * 0.2, little = 0.1;
@@ -846,8 +859,8 @@ static int solver_solve(struct tr_newton *t, int64_t most)
     return TR_OK;
 }
 
-/* The method of multipliers (Rockafellar 1976): moves the centre of the prox function from 1/2 to the dual variable of
- * the row, which moves the row's corner along the margin. The gap therefore goes to 0 at any width. */
+/* Shifts the corner of each row, by the method of multipliers (Rockafellar 1976): the centre of the prox function, at first the
+ * middle of the slopes, becomes the slope of the row. Therefore the gap falls to 0 at any width. */
 static int solver_move_corners(struct tr_newton *t)
 {
     const struct tr_problem *p = t->problem;
@@ -865,7 +878,8 @@ static int solver_move_corners(struct tr_newton *t)
     return pass_gradient(t);
 }
 
-/* Far below the rounding error of F, steps still lower the gap, which is a sum of squares. */
+/* A step is stuck if the predicted decrease is below rounding and |∇F|² has fallen by less than a factor of 4. The second condition
+ * is needed because steps that do not change F any more still lower the gap, which is a sum of squares. */
 int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
 {
     const double too_long = 0.3, far = 0.1;
@@ -881,7 +895,7 @@ int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
     TR_TRY(solver_solve(t, most));
     bool corners = t->width > 0, was_careful = t->careful;
     if (t->iterations > 0) TR_TRY((corners ? search_corners : search_armijo)(t, &by));
-    double length = corners && by > 0 ? 1 : by; /* the search has scaled the step */
+    double length = corners && by > 0 ? 1 : by; /* search_corners() has scaled the step itself */
     newton_axpy(newton_own(t), length, t->step, t->w);
     newton_axpy(t->o.n * t->outputs, length, t->step_margin, t->margin);
     t->careful = t->state.decrease > far ? by < too_long || was_careful : by == 0;
@@ -891,7 +905,7 @@ int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
     bool slow = square > 0.25 * t->last_square, stuck = t->state.decrease < 1e-15 && slow;
     t->last_square = square;
     if (by == 0) stuck = !t->careful || was_careful;
-    if (by == 0 && !stuck) t->state.decrease = 1; /* no progress is known yet */
+    if (by == 0 && !stuck) t->state.decrease = 1; /* the prediction was wrong; the next step is careful */
     if (by > 0 || t->careful != was_careful) TR_TRY(pass_gradient(t));
     TR_TRY(tr_newton_look(t, state));
     state->stuck = t->state.stuck = stuck && !solver_moves_corners(t);
@@ -900,7 +914,7 @@ int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
 
 /* ---- checkpoints ---- */
 
-/* Saves numbers by row, one array for each output. */
+/* Lists numbers by row in a snapshot, one array per output. */
 static int solver_keep_margins(const struct tr_newton *t, const char *of, double *numbers, size_t outputs,
                                const tr_data *data, tr_snapshot *snapshot)
 {
@@ -917,7 +931,8 @@ static int solver_keep_margins(const struct tr_newton *t, const char *of, double
     return TR_OK;
 }
 
-/* Values that all workers have alike are saved by the first worker, and restored at all. Ranks that do not work have no solver. */
+/* alike: this rank lists the values that are equal on all workers: worker 0 when they are saved, all workers when they are
+ * restored. Ranks that are no workers have no solver (t is NULL). */
 static int newton_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     (void)me;
@@ -974,7 +989,7 @@ int tr_newton_product(struct tr_newton *t, const double *direction, double *prod
 
 /* ==== solve.method newton ==== */
 
-/* A clock is one step of the solver, after which the weights are written to the table in its type. */
+/* A clock is one step of the solver. After it, the weights are pushed to the table w, rounded to its type. */
 
 static int newton_check(const tr_job *job, const struct tr_linear_options *o)
 {
@@ -1036,8 +1051,8 @@ static int newton_prepare(tr_worker *me, void *state)
                                 weights.whole && me->worker > 0 ? TR_VIEW_READ : TR_VIEW_UPDATE, &s->own);
 }
 
-/* Starts from the weights in the table, if another method has computed them and they are better than zeros. Far from
- * the optimum the losses are nearly linear, and Newton steps fail. */
+/* Starts from the weights in the table (of another method or model.init), if they are better than zeros; else from zeros. Far from
+ * the optimum losses are nearly linear, and Newton steps fail. */
 static int newton_start(struct tr_linear *m)
 {
     struct tr_linear_newton *s = m->newton;
@@ -1067,8 +1082,8 @@ static int newton_compute(tr_worker *me, void *state)
     TR_TRY(tr_view_pull(s->own));
     if (!s->started) TR_TRY(newton_start(m));
     TR_TRY(tr_newton_look(s->solver, &s->state));
-    /* a resumed run does not continue after its last step */
-    double goal = m->o->target_gap * (m->l2 > 0 ? 1 : 0.9); /* as in tr_linear_prove() */
+    /* a run that resumes at its last step takes no further step. The factor 0.9 is that of tr_linear_prove() */
+    double goal = m->o->target_gap * (m->l2 > 0 ? 1 : 0.9);
     if (!(s->state.gap <= goal * (s->state.objective - s->state.gap)))
         TR_TRY(tr_newton_step(s->solver, &s->state));
     if (!s->own->delta) return TR_OK;
@@ -1081,7 +1096,7 @@ static int newton_compute(tr_worker *me, void *state)
     return tr_view_push(s->own);
 }
 
-/* All workers have the same state; the first one reports it. */
+/* All workers have the same state; worker 0 reports it. */
 static int newton_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
@@ -1102,9 +1117,8 @@ static int newton_summarize(void *state, const tr_report *report, tr_evaluation 
     const double *sum = report->sum + TR_LINEAR_OWN_SUMS;
     evaluation->epoch = tr_linear_epochs_before(m) + sum[2];
     TR_TRY(tr_linear_summarize(m, report, evaluation));
-    /* Without λ nothing is proven. The solver estimates the distance of losses with corners; that of others is estimated from the
-     * decrease that the last step promised, and training ends when steps promise little, or when the objective of separable rows
-     * is close to 0. */
+    /* Without λ no gap is proven. For losses with corners the solver estimates the gap. For other losses the estimate is the
+     * decrease that the last step predicted; training ends when it is small, or if the objective of separable rows is near 0. */
     double goal = m->o->target_gap, objective = evaluation->objective;
     bool stop = evaluation->stop, small = tr_linear_classifies(m) && objective < goal * m->usual;
     tr_linear_prove(m, isnan(sum[0]) ? sum[1] * objective : sum[0], m->l2 > 0, evaluation);
