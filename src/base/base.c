@@ -24,7 +24,7 @@ static _Thread_local char error_text[1024];
 
 int tr_fail(int status, const char *format, ...)
 {
-    char text[sizeof error_text]; /* the previous error text may be an argument */
+    char text[sizeof error_text]; /* not error_text, which may be an argument */
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -74,8 +74,8 @@ void tr_free_all(void *const *array, size_t n)
     for (size_t i = 0; i < n; i++) free(array[i]);
 }
 
-/* Large arrays that are filled once get large pages, which save page faults. Arrays that grow are moved instead, which is slow with
- * large pages. */
+/* The first allocation of an array gets huge pages if it is large: they save page faults. Later allocations do not: realloc() moves
+ * the array, which is slow with huge pages. */
 int tr_grow(void **pointer, size_t *capacity, size_t n, size_t size, const char *what)
 {
     const uintptr_t huge = (uintptr_t)2 << 20;
@@ -131,7 +131,8 @@ uint64_t tr_peak_rss(void)
     return (uint64_t)usage.ru_maxrss * 1024;
 }
 
-/* Field 22 of /proc/self/stat. The second field is a name in parentheses that may contain any character. */
+/* Reads field 22 of /proc/self/stat. Field 2 is a name in parentheses that may contain any character, so counting starts at the
+ * last `)`. */
 uint64_t tr_start_ticks(void)
 {
     char text[1024];
@@ -153,7 +154,7 @@ long tr_number_in(const char *variable, long otherwise)
 
 /* ---- available memory ---- */
 
-/* Returns the number in a file; UINT64_MAX if there is none, as for a control group without a limit. */
+/* Returns the number in a file; UINT64_MAX if the file is missing or contains no number («max»: no limit). */
 static uint64_t group_read_number(const char *path)
 {
     uint64_t number = UINT64_MAX;
@@ -163,8 +164,9 @@ static uint64_t group_read_number(const char *path)
     return number;
 }
 
-/* Returns the minimum of the unused memory of the control groups that contain this process. The file cache (a line of memory.stat)
- * counts as unused. In a container the names of outer groups do not exist; the root of the container is the last one. */
+/* Returns the minimum of the unused memory of the control group `name` and of all groups that contain it. The file cache (a line of
+ * memory.stat) counts as unused. In a container the files of outer groups do not exist; the loop ends at the root of the
+ * container. */
 static uint64_t group_memory_left(const char *root, char *name, const char *limit_name, const char *used_name,
                                   const char *cached)
 {
@@ -275,7 +277,7 @@ const char *tr_cpu_name(enum tr_cpu level)
 
 void tr_blis_environment(void)
 {
-    if (tr_cpu() == TR_CPU_AVX512) setenv("BLIS_ARCH_TYPE", "0", 0); /* skx */
+    if (tr_cpu() == TR_CPU_AVX512) setenv("BLIS_ARCH_TYPE", "0", 0); /* kernels for AVX-512 (skx) */
 }
 
 void tr_cpu_lower(int level)
@@ -283,7 +285,7 @@ void tr_cpu_lower(int level)
     const char *blis = getenv("BLIS_ARCH_TYPE");
     setenv("TRIREME_CPU", cpu_names[level], 1);
     if (level < TR_CPU_AVX512 && blis && strcmp(blis, "0") == 0)
-        setenv("BLIS_ARCH_TYPE", "3", 1); /* haswell */
+        setenv("BLIS_ARCH_TYPE", "3", 1); /* kernels for AVX2 (haswell) */
 }
 
 /* ---- time ---- */
@@ -298,7 +300,7 @@ double tr_now(void)
 static struct {
     tr_seam_fn *work;
     void *what;
-    double due;
+    double due; /* tr_now() from which on tr_seam() calls work() again */
 } seam;
 
 void tr_seam_set(tr_seam_fn *work, void *what)
@@ -347,7 +349,7 @@ uint64_t tr_rng_next(struct tr_rng *rng)
     return result;
 }
 
-__extension__ typedef unsigned __int128 tr_uint128; /* not ISO C */
+__extension__ typedef unsigned __int128 tr_uint128; /* ISO C has no integer of 128 bits */
 
 uint64_t tr_rng_below(struct tr_rng *rng, uint64_t n)
 {
@@ -378,13 +380,13 @@ double tr_rng_normal(struct tr_rng *rng)
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
 }
 
-/* Radix sort by bytes, lowest first. The number of passes is even, so the result is in `number`. */
 int tr_compare_u64(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 
+/* Radix sort by bytes, lowest first. Each of the four passes copies from one array to the other, so the result is in `number`. */
 void tr_sort_u32(uint32_t *number, uint32_t *other, size_t n)
 {
     for (unsigned shift = 0; shift < 32; shift += 8) {
@@ -410,8 +412,9 @@ static double power_of_ten(int exponent)
     return ten[exponent];
 }
 
-/* Formats as %.9g does. The number is m · 10^(exponent - 8), and m has 9 digits. The error is half a unit of the ninth digit; rounding
- * of doubles adds ten million times less. The distance of two floats is six times larger, so the digits read back as x. */
+/* Formats x_ as %.9g does: as m · 10^(exponent - 8), where m has 9 digits. The error is at most half a unit of the ninth digit;
+ * rounding of doubles adds ten million times less. Neighbouring floats differ by at least six times this error, so the digits read
+ * back as x_. */
 char *tr_put_f32(char *at, float x_)
 {
     if (signbit(x_)) *at++ = '-';
@@ -423,7 +426,7 @@ char *tr_put_f32(char *at, float x_)
     int two, n = 9;
     double x = fabs((double)x_);
     frexp(x, &two);
-    int exponent = (int)floor((two - 1) * 0.30102999566398120); /* of ten, or one less */
+    int exponent = (int)floor((two - 1) * 0.30102999566398120); /* decimal exponent of x, or one less */
     double scaled = exponent <= 8 ? x * power_of_ten(8 - exponent) : x / power_of_ten(exponent - 8);
     if (scaled >= 999999999.5) {
         scaled /= 10;
@@ -452,7 +455,7 @@ char *tr_put_f32(char *at, float x_)
     return at;
 }
 
-/* Searching for the shortest form would take three times as long. */
+/* Always writes up to 17 digits: a search for the fewest digits that read back as x would take three times as long. */
 char *tr_put_f64(char *at, double x)
 {
     if (x == 0 && !signbit(x)) {

@@ -1,6 +1,5 @@
-/* base/: errors, memory, random numbers, time, text buffers (public: trireme/base.h), and information about this process. All
- * other rooms use it. It does not use MPI.
- */
+/* base/: errors, memory, random numbers, time, text buffers (public: trireme/base.h), and information about this process. All other
+ * folders of src use it. It does not use MPI. */
 #ifndef TR_BASE_H
 #define TR_BASE_H
 
@@ -10,7 +9,7 @@
 
 #include "trireme/base.h"
 
-/* Sets the function that poll points call; NULL: none. */
+/* Sets the function that tr_seam() calls with `what`; NULL: tr_seam() does nothing. */
 typedef void tr_seam_fn(void *what);
 void tr_seam_set(tr_seam_fn *work, void *what);
 
@@ -32,7 +31,7 @@ long tr_number_in(const char *variable, long otherwise);
  * generic names (virtual machines) and would use AVX2 kernels on processors with AVX-512. */
 void tr_blis_environment(void);
 
-/* Limits tr_cpu() to this level, and BLIS to AVX2 if the level is below AVX-512. Before the first call of BLIS. */
+/* Limits tr_cpu() to this level, and BLIS to AVX2 if the level is below AVX-512. Call it before the first call of BLIS. */
 void tr_cpu_lower(int level);
 
 /* ---- pages of memory ---- */
@@ -42,12 +41,12 @@ size_t tr_page_bytes(void);
 /* Rounds up to whole pages. */
 uint64_t tr_to_pages(uint64_t bytes);
 
-/* Returns the whole pages within a range of bytes to the system; their content is lost. The allocation must still be freed. memory
- * may be NULL. */
+/* Returns the whole pages within a range of bytes to the system; their content is lost. The caller must still free the allocation.
+ * memory may be NULL. */
 void tr_pages_give_back(void *memory, uint64_t bytes);
 
-/* Moves n units to another place and frees *array (from malloc(), may be NULL), which becomes NULL. It proceeds in pieces, so that
- * both together need little more memory than one. */
+/* Copies *array, n elements of `unit` bytes from malloc(), to `to`, frees it and sets *array to NULL; *array may be NULL. Pages
+ * that are copied are returned to the system at intervals, so that both arrays together need little more memory than one. */
 void tr_pages_move(void *to, void **array, uint64_t n, size_t unit);
 
 #endif

@@ -47,7 +47,7 @@ static bool visible_is_printable(uint32_t c)
 
 /* ---- the visible form ---- */
 
-/* Visible form of the first character of a text, its length, and the number of bytes of the character. */
+/* The visible form of one character, with `length` bytes; the character itself has `bytes` bytes in the text. */
 struct visible {
     char form[12];
     size_t length, bytes;
@@ -70,7 +70,7 @@ static struct visible visible_next(const char *text, size_t n)
 size_t tr_escape(char *to, size_t size, const char *text, size_t n)
 {
     static const char more[] = "\u2026"; /* an ellipsis */
-    size_t at = 0, fits = 0;             /* fits: length up to which an ellipsis still fits */
+    size_t at = 0, fits = 0;             /* fits: greatest length so far behind which an ellipsis fits */
     for (size_t i = 0; i < n;) {
         struct visible v = visible_next(text + i, n - i);
         if (at + v.length >= size) {
@@ -93,7 +93,8 @@ struct tr_shown tr_shown(const char *text)
     return shown;
 }
 
-/* Prints the visible form of n bytes. Doubles each character `twice` and keeps each character `kept`; 0: none. */
+/* Prints the visible form of n bytes. The character `twice` is printed twice, the character `kept` unchanged; 0: no such
+ * character. */
 static void visible_put(FILE *file, const char *text, size_t n, char twice, char kept)
 {
     for (size_t i = 0; i < n;) {
@@ -115,8 +116,8 @@ void tr_put_lines(FILE *file, const char *text)
     visible_put(file, text, strlen(text), 0, '\n');
 }
 
-/* Keeps the line feeds of the format. If an argument contains line feeds, the numbers of line feeds differ: then only those at the
- * start and the end of the format are kept. */
+/* Keeps the line feeds of the format. If the result has more line feeds than the format, arguments contain some: then only the line
+ * feeds at the start and the end of the format are kept. */
 int tr_vprintf(FILE *file, const char *format, va_list arguments)
 {
     char usual[1024], *text = usual;

@@ -33,7 +33,7 @@ struct tr_shown {
 };
 struct tr_shown tr_shown(const char *text);
 
-/* Prints the visible form of n bytes. tr_put_lines() keeps its line feeds: for text of many lines. */
+/* tr_put_visible() prints the visible form of n bytes. tr_put_lines() prints that of a string but keeps its line feeds. */
 void tr_put_visible(FILE *file, const char *text, size_t n);
 void tr_put_lines(FILE *file, const char *text);
 
@@ -50,7 +50,7 @@ void tr_put_real(FILE *file, double number);
 /* Prints one field of CSV: the visible form, in double quotes if it contains a comma or a quote. */
 void tr_put_csv(FILE *file, const char *text);
 
-/* Prints a string of gnuplot in single quotes: the visible form. gnuplot replaces nothing within single quotes. */
+/* Prints the visible form in single quotes, as a string of gnuplot, which replaces nothing within single quotes. */
 void tr_put_gnuplot(FILE *file, const char *text);
 
 #endif

@@ -11,7 +11,7 @@
 
 /* ---- rules ---- */
 
-/* By enum tr_fault. number: default; -1: no number. */
+/* Actions by enum tr_fault. number: default of the number behind =; -1: the action has no number. */
 static const struct {
     const char *name;
     long number;
@@ -26,7 +26,7 @@ static int fault_wrong_rule(const char *rule, const char *expected)
     return tr_fail(TR_ERR_USAGE, "TRIREME_FAULT: %s: expected %s", rule, expected);
 }
 
-/* Parses a text that is a whole number of at least 0. */
+/* Parses a text that is an integer of at least 0; returns false for other texts. */
 static bool fault_read_number(const char *text, long *number)
 {
     char *end;
@@ -111,7 +111,7 @@ const struct tr_fault_rule *tr_faults_visit(struct tr_faults *faults, const char
 
 /* ---- rules of the environment ---- */
 
-static struct tr_faults planned; /* global, as the environment is */
+static struct tr_faults planned; /* rules that apply to this process; global, as the environment is */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Reads the rules of the environment. */

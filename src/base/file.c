@@ -19,8 +19,8 @@
 int tr_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 && errno == EACCES) return TR_OK; /* a folder that this user can write to but not read */
-    /* some file systems cannot sync a folder (EINVAL): nothing more can be done there */
+    if (fd < 0 && errno == EACCES) return TR_OK; /* this user can write to the folder but not read it */
+    /* EINVAL: the file system does not support fsync of a folder, which is no error */
     int status = fd < 0 || (fsync(fd) < 0 && errno != EINVAL)
                      ? tr_fail(TR_ERR_IO, "%s: cannot be brought to the disk: %s", path, strerror(errno))
                      : TR_OK;
@@ -44,17 +44,17 @@ static bool entry_is_foreign(const struct stat *entry)
     return entry->st_uid != geteuid() && entry->st_uid != 0;
 }
 
-/* Finds an entry on a path, a symbolic link included, that another user has put into a folder that all users can write to. */
+/* Finds an entry on a path, or on the target of its links, that another user has put into a folder that all users can write to. */
 static bool entry_find_foreign(const char *path, char name[PATH_MAX], struct stat *entry)
 {
     char real[PATH_MAX];
     struct stat above;
     size_t length = strlen(path), begin = 0;
-    if (length >= PATH_MAX || stat(*path == '/' ? "/" : ".", &above) < 0) return false; /* open() fails */
+    if (length >= PATH_MAX || stat(*path == '/' ? "/" : ".", &above) < 0) return false; /* open() will fail */
     memcpy(name, path, length + 1);
     while (begin < length) {
         size_t n = strcspn(name + begin, "/"), end = begin + n;
-        bool is_entry = n > 0 && strncmp(name + begin, "..", n) != 0; /* "", "." and ".." are none */
+        bool is_entry = n > 0 && strncmp(name + begin, "..", n) != 0; /* "", "." and ".." are not */
         name[end] = '\0';
         if (is_entry && lstat(name, entry) < 0) return false;
         if (is_entry && (above.st_mode & S_IWOTH) && entry_is_foreign(entry)) return true;
@@ -80,7 +80,8 @@ static int entry_check_path(const char *path)
                    name, (unsigned)entry.st_uid);
 }
 
-/* The mode of a new file or folder, from the mode that it has in a folder that only its owner and group can write to. */
+/* Returns the mode of a new file or folder: without bits of group and others if all users can write to the folder that contains
+ * it. */
 static mode_t entry_mode(const char *path, mode_t mode)
 {
     char above[PATH_MAX];
@@ -98,7 +99,7 @@ int tr_create_folder(const char *path)
     return mkdir(path, entry_mode(path, 0777));
 }
 
-enum { ATTEMPTS = 100 }; /* another process may create or remove the file meanwhile */
+enum { ATTEMPTS = 100 }; /* an attempt fails if another process creates or removes the file meanwhile */
 
 int tr_create_file(const char *path)
 {
@@ -111,7 +112,7 @@ int tr_create_file(const char *path)
     return fd;
 }
 
-/* An entry that exists when it is checked stays: only its owner can remove it from a sticky folder. */
+/* Another user cannot replace an entry between check and open(): only its owner can remove it from a sticky folder. */
 int tr_open_file(const char *path, int flags)
 {
     char name[PATH_MAX];
@@ -152,7 +153,7 @@ static int folder_make(char *path, bool durable)
     return tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(error));
 }
 
-/* The second check finds entries that another user made meanwhile. */
+/* The second check finds entries that another user created after the first check. */
 int tr_make_folder(const char *folder, bool durable)
 {
     TR_FREED char *path = NULL;
@@ -198,7 +199,7 @@ int tr_target_open(struct tr_target *t, int how, const char *format, ...)
     if (length < 0) return tr_fail(TR_ERR_SYSTEM, "out of memory: the name of a file");
     TR_TRY(entry_check_path(t->path));
     bool is_special = false;
-    /* another user may have made an entry after the check */
+    /* checked again: another user may have created the entry after entry_check_path() */
     if ((how & TR_TARGET_NAMED) && lstat(t->path, &there) == 0 &&
         (!entry_is_foreign(&there) || entry_mode(t->path, 0077))) {
         char *real = NULL;
@@ -320,7 +321,7 @@ void tr_sign_lock(int fd)
     int n = snprintf(text, sizeof text, "process %ld on host %s\n", (long)getpid(), host);
     if (ftruncate(fd, 0) == 0)
         (void)tr_write_all(fd, text,
-                           (size_t)n); /* otherwise messages of other runs do not name this process */
+                           (size_t)n); /* a failure is ignored: then messages do not name this process */
 }
 
 void tr_unlock_file(const char *path, int fd)

@@ -33,7 +33,7 @@ bool tr_terminal_shows(FILE *out)
     static const char *const launchers[] = {"mpirun", "mpiexec", "orterun", "prterun", "prun"};
     int fd = fileno(out);
     if (fd < 0 || isatty(fd)) return fd >= 0;
-    /* the supervisor, which copies the output of this process, may write to a terminal */
+    /* the supervisor copies the output of this process; it sets the variable to the descriptors that it copies to a terminal */
     const char *terminals = getenv("TRIREME_TERMINAL");
     struct stat status;
     if (terminals && fd < 10 && strchr(terminals, '0' + fd) && fstat(fd, &status) == 0 &&
@@ -45,7 +45,7 @@ bool tr_terminal_shows(FILE *out)
     FILE *file = fopen(path, "re");
     bool read = file && fgets(name, sizeof name, file) != NULL;
     if (file) fclose(file);
-    name[strcspn(name, ".\n")] = '\0'; /* accepts mpirun.openmpi */
+    name[strcspn(name, ".\n")] = '\0'; /* Debian names the program mpirun.openmpi */
     for (size_t i = 0; read && i < sizeof launchers / sizeof *launchers; i++)
         if (strcmp(name, launchers[i]) == 0) return *terminal_of(getppid(), fd).name;
     return false;
@@ -122,8 +122,8 @@ void tr_put_paragraph(FILE *out, const char *text, int column, int width)
 /* ---- progress line ---- */
 
 static struct {
-    FILE *out; /* stream that shows a line, or NULL */
-    int length;
+    FILE *out;  /* stream that shows the progress line; NULL: no line is shown */
+    int length; /* bytes of the line */
 } live;
 
 void tr_live_end(void)
@@ -191,7 +191,7 @@ struct tr_number_text tr_duration(double seconds)
     return d;
 }
 
-/* Formats three digits and a decimal prefix: "10k"; with a space and a unit "10 kB". */
+/* Formats a number with three digits and a decimal prefix: "10k", or "10 kB" if a space and a unit are given. */
 static struct tr_number_text number_with_prefix(double number, const char *space, const char *unit)
 {
     static const char *const prefix[] = {"", "k", "M", "G", "T"};
