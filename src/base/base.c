@@ -164,9 +164,8 @@ static uint64_t group_read_number(const char *path)
     return number;
 }
 
-/* Returns the minimum of the unused memory of the control group `name` and of all groups that contain it. The file cache (a line of
- * memory.stat) counts as unused. In a container the files of outer groups do not exist; the loop ends at the root of the
- * container. */
+/* Returns the minimum of the unused memory over the control group `name` and its ancestors. The file cache (a line of memory.stat)
+ * counts as unused. In a container the loop ends at the root of the container. */
 static uint64_t group_memory_left(const char *root, char *name, const char *limit_name, const char *used_name,
                                   const char *cached)
 {

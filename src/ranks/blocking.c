@@ -1,6 +1,6 @@
-/* The only file that calls blocking MPI functions. Before each such call its ranks meet in a waiting loop that prints a message, so
- * that a missing rank is reported and the call itself is short. During the call a rank cannot report its wait, therefore the
- * lifeline does. */
+/* The only file that calls blocking MPI functions. Before each such call, its ranks meet: they wait for each other in a loop that
+ * prints a message, so that a missing rank is reported and the call itself is short. During the call the thread of the lifeline
+ * reports a long wait. */
 #include "ranks/ranks.h"
 
 #include "base/fault.h"
@@ -51,7 +51,7 @@ void tr_comm_split_hosts(tr_context *tr, const char *what, MPI_Comm *host)
     tr_lifeline_through(tr->lifeline);
 }
 
-/* The ranks of the team have no communicator yet. Instead of a barrier, all send a message to the first, which answers. */
+/* The ranks of the team have no communicator for tr_meet() yet. Instead, each sends a message to the first one, which replies. */
 void tr_comm_of_team(tr_context *of, const int *rank, int n, int number, const char *what, MPI_Comm *comm)
 {
     MPI_Group all, some;
@@ -111,7 +111,7 @@ int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const c
 
 int tr_window_share(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window)
 {
-    int failed = TR_FAULT("window") != TR_FAULT_NONE; /* on this rank only, as can happen with Open MPI */
+    int failed = TR_FAULT("window") != TR_FAULT_NONE; /* can fail on one rank only, as with Open MPI */
     MPI_Info info;
     void *own;
     MPI_Info_create(&info);

@@ -22,7 +22,7 @@ uint64_t tr_shm_free(void)
     return statvfs("/dev/shm", &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
 }
 
-/* Finds the parts. The memory of MPI starts after a header, not aligned to a cache line. */
+/* Finds the parts of all members. MPI puts a header before its memory, so a part is shifted to the next cache line. */
 static void shm_find_parts(MPI_Win window, int members, struct tr_shm_part *part)
 {
     for (int member = 0; member < members; member++) {
@@ -36,13 +36,13 @@ static void shm_find_parts(MPI_Win window, int members, struct tr_shm_part *part
     }
 }
 
-enum { SLOTS = 16, SLOT_BYTES = 16 << 10, ALL_SLOTS = SLOTS * SLOT_BYTES };
+enum { SLOTS = 16, SLOT_BYTES = 16 << 10, ALL_SLOTS = SLOTS * SLOT_BYTES }; /* ALL_SLOTS: bytes of a part */
 
 /* All ranks of a node open and close memory in the same order and therefore agree on the used slots. */
 struct tr_shm_slots {
     MPI_Win window;            /* MPI_WIN_NULL: not open yet */
-    unsigned used;             /* as bits */
-    struct tr_shm_part part[]; /* by rank on the node: all slots of its part */
+    unsigned used;             /* bit i: slot i is in use */
+    struct tr_shm_part part[]; /* by rank on the node: the part of that rank, which contains all slots */
 };
 
 void tr_shm_end(tr_context *tr)
@@ -54,11 +54,11 @@ void tr_shm_end(tr_context *tr)
     tr->slots = NULL;
 }
 
-/* Requests of the members, summed (as doubles, exact for these numbers). */
+/* Requests of the members, added over all members (as doubles, exact for these numbers). */
 struct wishes {
     double bytes, large,
         failed; /* total size; number of members whose part exceeds a slot; number of members that have failed */
-    double left; /* free bytes, which each member reads at a slightly different time */
+    double left; /* free bytes of /dev/shm; divided to a mean, as each member reads them at another time */
 };
 _Static_assert(sizeof(struct wishes) == 4 * sizeof(double), "they are added up as an array");
 
@@ -73,14 +73,15 @@ static int shm_open(struct tr_shm *shm, size_t bytes, int status)
     wishes.left /= shm->members;
     TR_TRY(status);
     if (wishes.failed > 0) return tr_fail(TR_ERR_SYSTEM, "another rank of this node is out of memory");
-    /* There must be enough space for the parts of all members, on separate pages, and for the header of MPI: Open MPI 4 does not
-     * report to the other ranks that the first one had no space, and they would wait forever. A single rank needs no space. */
+    /* Checks the space for the parts of all members, on separate pages, and for the header of MPI. If the first rank had no
+     * space, Open MPI 4 would not report this to the other ranks, which would wait forever. A single rank needs no shared
+     * memory. */
     double pages = (double)(shm->members + 4) * (double)sysconf(_SC_PAGESIZE), all = wishes.bytes + pages;
     if (shm->members > 1 && all > wishes.left)
         return tr_fail(TR_ERR_SYSTEM,
                        "this needs %.2f MB of shared memory on this node, but /dev/shm has %.2f MB free",
                        all / 1e6, wishes.left / 1e6);
-    /* a slot can be used if the members are all ranks of the node: the same result on all members */
+    /* a slot can be used if the members are all ranks of the node; all members find the same result */
     bool has_slot =
         wishes.large == 0 && shm->members > 1 && shm->members == tr->node_size &&
         slots->used != (1u << SLOTS) - 1 &&
@@ -132,7 +133,7 @@ int tr_shm_open(tr_context *tr, MPI_Comm comm, size_t bytes, bool zeroed, struct
     return TR_OK;
 }
 
-/* A slot is reused only after all members have called tr_shm_open() again, therefore after all have left this function. */
+/* A slot is reused without a barrier here: all members have left this function when they have called tr_shm_open() again. */
 void tr_shm_close(struct tr_shm *shm)
 {
     if (shm->window == MPI_WIN_NULL) return;
@@ -187,8 +188,8 @@ int tr_set_size(const tr_context *tr, enum tr_set set)
 
 enum { LONG = 1 << 16 };
 
-/* Above LONG bytes each member sums one part and sends it to the others: MPI_Iallreduce of Open MPI sends all data up and down
- * a tree, one direction at a time. */
+/* From LONG bytes on, each member sums one part and sends the result to the others. This is faster than MPI_Iallreduce of Open MPI,
+ * which sends all data up and down a tree, one direction at a time. */
 int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
                   void *values, size_t n)
 {
@@ -266,7 +267,7 @@ int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t 
     TR_TRY(set_check(tr, set, 0));
     MPI_Comm comm = set_comm(tr, set);
     int members = tr_set_size(tr, set), me = tr_set_rank(tr, set);
-    char *in = received, *out = (char *)(uintptr_t)sent; /* only read, by MPI_Isend */
+    char *in = received, *out = (char *)(uintptr_t)sent; /* MPI_Isend does not change it */
     struct tr_messages messages TR_CLOSED_BY(tr_messages_free) = {0};
     if (to_each[me] > 0)
         memcpy(in + set_sum_of_sizes(from_each, me), out + set_sum_of_sizes(to_each, me), to_each[me]);
@@ -275,7 +276,7 @@ int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t 
         TR_TRY(
             tr_messages_start(&messages, in + set_sum_of_sizes(from_each, m), from_each[m], m, false, comm));
     }
-    for (int turn = 1; turn < members; turn++) { /* in different order on each rank */
+    for (int turn = 1; turn < members; turn++) { /* each rank starts with another receiver */
         int m = (me + turn) % members;
         TR_TRY(tr_messages_start(&messages, out + set_sum_of_sizes(to_each, m), to_each[m], m, true, comm));
     }
@@ -287,12 +288,12 @@ int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t 
 /* A set is halved recursively until each part has one member. Members of a half are numbered from 0; a member exchanges data with
  * the members of the other half that have the same number modulo the size of the smaller half. */
 struct halves {
-    int own, members, other, others; /* first member and size of the own and of the other half */
+    int own, members, other, others; /* own half: first member, size; other half: first member, size */
 };
 
 enum { MOST_HALVINGS = 32 };
 
-/* Lists the halves from the whole set down to the member. Returns their number. */
+/* Lists the halvings that this member takes part in, starting with that of the whole set. Returns their number. */
 static int halves_find(const tr_context *tr, enum tr_set set, struct halves *h)
 {
     int first = 0, end = tr_set_size(tr, set), me = tr_set_rank(tr, set), n = 0;
@@ -307,7 +308,7 @@ static int halves_find(const tr_context *tr, enum tr_set set, struct halves *h)
     return n;
 }
 
-/* In each halving, a member sends the numbers of the other half to one of its members, and adds the received numbers. */
+/* In each halving, a member sends its numbers for the other half to one member of that half, and adds the received numbers. */
 int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void *values_,
                       const size_t *counts, void *sum)
 {
@@ -398,11 +399,10 @@ struct tr_set_memory {
         shm; /* the part of the first member contains a counter and the memory; other parts are empty */
     tr_context *tr;
     enum tr_set set;
-    uint64_t met; /* value of the counter when all members have arrived */
+    uint64_t met; /* value of the counter once all members have arrived at the current tr_set_memory_meet() */
 };
 
-/* The counter has its own cache line. */
-enum { COUNTER_BYTES = 64 };
+enum { COUNTER_BYTES = 64 }; /* the counter has its own cache line */
 
 int tr_set_memory_open(tr_context *tr, enum tr_set set, size_t bytes, tr_set_memory **memory)
 {

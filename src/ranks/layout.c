@@ -6,7 +6,8 @@
 
 static const char *layout_kind_name[] = {"auto", "dedicated", "colocated", "alone"};
 
-/* Returns whether rank 0 is scheduler and server: one server is requested and one rank is missing. Scheduling needs little time. */
+/* Returns whether rank 0 is scheduler (which takes little time) and server: if one is requested and workers need all other
+ * ranks. */
 static bool layout_first_rank_serves(const struct tr_layout_options *options, int ranks,
                                      const struct tr_layout *l)
 {
@@ -21,9 +22,9 @@ static int layout_count_nodes(int ranks, const int *node_of)
     return nodes;
 }
 
-/* Returns the default group size; 0: the job configures the layout, or groups have one worker.
+/* Returns the default group size; 0: the job sets numbers or the layout, or groups have one worker.
  *
- * Measurements of one group against groups per node, on nodes with 4 ranks, traffic between nodes per pass:
+ * Measurements of one group of all workers against groups per node, on nodes with 4 ranks; MB: traffic between nodes per pass:
  *   MovieLens 100K, rank 32: one group 0.8 MB on 8 ranks, 1.8 MB on 16; per node 7.4 and 22.5 MB, and after 12 passes a loss
  *   that is higher by 1.5 %.
  *   20 newsgroups, 50 topics: one group 4.8 and 9.6 MB; per node 1.5 and 4.2 MB. After 150 passes log p differs by less than
@@ -39,7 +40,7 @@ static int layout_usual_group_size(const struct tr_layout_options *options, int 
     TR_FREED int *count = NULL;
     if (!open || options->grouping == TR_GROUP_OF_ONE || TR_NEW(&count, (size_t)nodes) != TR_OK) return 0;
     for (int rank = 0; rank < ranks; rank++) most = tr_max_int(most, ++count[node_of[rank]]);
-    int of_node = nodes * most == ranks ? most : 0; /* 0: the nodes differ */
+    int of_node = nodes * most == ranks ? most : 0; /* 0: nodes have different numbers of ranks */
     bool all = options->grouping == TR_GROUP_OF_ALL ||
                (options->grouping == TR_GROUP_OF_NODE_OR_ALL && of_node <= 1);
     if (all && ranks <= MOST_TOGETHER) return ranks;
@@ -47,14 +48,14 @@ static int layout_usual_group_size(const struct tr_layout_options *options, int 
     return of_node;
 }
 
-/* Returns the group size: the possible workers are divided among the requested groups. */
+/* Returns the group size that the job sets. By default, divides the `can_work` possible workers among the requested groups. */
 static int layout_choose_group_size(const struct tr_layout_options *options, int can_work)
 {
     if (options->group_size > 0) return options->group_size;
     return options->groups > 0 ? tr_max_int(can_work / options->groups, 1) : 1;
 }
 
-/* Sets kind and numbers; numbers that the job does not give follow from the number of ranks. */
+/* Sets the kind and the numbers of servers, groups and members. Numbers that the job does not set depend on `ranks`. */
 static int layout_choose_numbers(const struct tr_layout_options *options, int ranks, struct tr_layout *l)
 {
     l->kind = options->kind;
@@ -135,7 +136,7 @@ int tr_layout_choose(const struct tr_layout_options *wish, int ranks, const int 
     l.place[0].roles = TR_SCHEDULER;
     if (layout_first_rank_serves(&options, ranks, &l)) {
         layout_add_server(&l, 0, 0);
-    } else { /* the nodes take turns, so that the traffic of the servers is distributed over their networks */
+    } else { /* one server per node, then a second one per node, and so on: this distributes traffic over their networks */
         for (int server = 0, turn = 0; server < l.servers; turn++)
             for (int node = 0; node < l.nodes && server < l.servers; node++) {
                 int rank = dedicated, seen = 0;
@@ -143,7 +144,7 @@ int tr_layout_choose(const struct tr_layout_options *wish, int ranks, const int 
                 if (rank < ranks) layout_add_server(&l, rank, server++);
             }
     }
-    /* fills the groups with free ranks: of one node if a node has enough of them, else of several nodes */
+    /* fills each group with free ranks: of one node if a node has enough free ranks, else of several nodes */
     TR_FREED int *left = NULL;
     TR_TRY(TR_NEW(&left, (size_t)l.nodes));
     for (int rank = dedicated; rank < l.ranks; rank++)

@@ -23,31 +23,31 @@
 struct tr_lifeline {
     pthread_t thread;
     int wake;    /* eventfd that wakes the thread to send */
-    char *where; /* copy of the variable, split: the addresses */
-    char *port;  /* port and token point into it */
+    char *where; /* addresses: start of a copy of TRIREME_SUPERVISOR, which is split at colons */
+    char *port;  /* port and token point into that copy */
     char *token;
     _Atomic int phase;
     _Atomic int64_t stage, clock, kept_stage, kept_clock;
-    _Atomic int ended, status;
-    _Atomic int working;                 /* threads */
-    _Atomic double waits, waits_said_at; /* seconds of the wait; time of the last report (tr_now()) */
+    _Atomic int ended, status;           /* 1: the thread must say bye with this status and end */
+    _Atomic int working;                 /* number of other threads that work (tr_lifeline_work()) */
+    _Atomic double waits, waits_said_at; /* last tr_lifeline_wait(): its seconds, its time (tr_now()) */
     _Atomic double inside;               /* start of the current blocking MPI call (tr_now()); 0: none */
-    _Atomic double patience;             /* seconds that this call may take */
+    _Atomic double patience;             /* seconds that the MPI call may take; 0: see tr_lifeline_enter() */
 
-    /* clocks of this stage that were sent immediately: the first two, which show that the rank is back and progresses */
+    /* number of clocks of this stage that were sent immediately: the first two, which show that the rank progresses again */
     int said;
 
     /* used by the thread only */
     int socket;
-    int period, limit; /* milliseconds */
-    unsigned held;     /* signals not yet delivered, as bits */
-    char line[TR_LIFELINE_LINE];
+    int period, limit;           /* milliseconds */
+    unsigned held;               /* bit i: signal i is not yet delivered */
+    char line[TR_LIFELINE_LINE]; /* received text that is not yet executed: `filled` bytes */
     size_t filled;
 };
 
 /* ---- to the supervisor ---- */
 
-/* Sends without blocking. If the supervisor does not read for a while, the line is lost. */
+/* Sends a line without blocking. If the buffer of the socket is full, because the supervisor does not read, the line is lost. */
 __attribute__((format(printf, 2, 3))) static void lifeline_tell(const struct tr_lifeline *l,
                                                                 const char *format, ...)
 {
@@ -60,8 +60,8 @@ __attribute__((format(printf, 2, 3))) static void lifeline_tell(const struct tr_
         (void)!send(l->socket, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* Returns the seconds of the current wait. The end of a wait is not reported: it is over if it was not reported again for a while.
- * Short waits do not count, because other ranks may start to wait for this rank before the supervisor knows that its wait has
+/* Returns the seconds of the current wait, 0 if there is none. A wait is over if tr_lifeline_wait() was not called for `fresh`
+ * seconds. Short waits count as 0: other ranks may start to wait for this rank before the supervisor knows that its wait has
  * ended. */
 static long lifeline_waits(const struct tr_lifeline *l)
 {
@@ -84,8 +84,8 @@ static void lifeline_beat(const struct tr_lifeline *l)
 
 /* ---- from the supervisor ---- */
 
-/* Delivers held signals to this process. SIGUSR1 and SIGUSR2 wait until the process handles them, since they would kill it. They
- * also wait if they are ignored: the process may have inherited this from a job script. */
+/* Delivers held signals to this process. SIGUSR1 and SIGUSR2 stay held until the process has handlers for them, since without
+ * handlers they would kill it. They stay held, too, if they are ignored, which a job script may have caused. */
 static void deliver_signals(struct tr_lifeline *l)
 {
     for (int number = 1; l->held && number < 32; number++) {
@@ -98,7 +98,7 @@ static void deliver_signals(struct tr_lifeline *l)
     }
 }
 
-/* Exits without cleaning up: all results are on disk, or invalid without the other ranks. */
+/* Exits without cleaning up: results are either on disk, or useless because another rank has failed. */
 static void lifeline_die(const struct tr_lifeline *l)
 {
     lifeline_beat(l);
@@ -133,7 +133,7 @@ static bool lifeline_listen(struct tr_lifeline *l)
 
 /* ---- connecting ---- */
 
-/* Waits for events of the socket or for a wake-up. Returns the events of the socket. */
+/* Waits until the socket has events, lifeline_wake() is called, or the time is over. Returns the events of the socket, or 0. */
 static short lifeline_poll(const struct tr_lifeline *l, short events, int milliseconds)
 {
     struct pollfd fds[2] = {{.fd = l->socket, .events = events}, {.fd = l->wake, .events = POLLIN}};
@@ -143,10 +143,11 @@ static short lifeline_poll(const struct tr_lifeline *l, short events, int millis
     return fds[0].revents;
 }
 
-/* Connects to an address. On another host, the same address and port may belong to another program, which does not answer. */
+/* Connects to an address and waits for the welcome. On this host the address may belong to another program, which does not
+ * answer. */
 static bool lifeline_connect(struct tr_lifeline *l, const char *address)
 {
-    enum { PATIENCE = 2000, WELCOME = 5 }; /* milliseconds to connect; seconds to answer */
+    enum { PATIENCE = 2000, WELCOME = 5 }; /* limits: milliseconds to connect, seconds until the welcome */
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV}, *to;
     if (getaddrinfo(address, l->port, &hints, &to) != 0) return false;
     l->socket = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -181,7 +182,7 @@ static bool lifeline_connect(struct tr_lifeline *l, const char *address)
     return false;
 }
 
-/* Connects, trying all addresses in turn, repeatedly; then sends heartbeats and executes commands. */
+/* The thread. Tries all addresses until one connects; then sends heartbeats and executes commands. */
 static void *lifeline_run(void *who)
 {
     enum { TRIES = 60 };
@@ -330,6 +331,6 @@ void tr_lifeline_through(struct tr_lifeline *l)
 void tr_lifeline_work(struct tr_lifeline *l, bool works)
 {
     if (!l) return;
-    if (!works) atomic_store(&l->waits_said_at, 0); /* the wait may have been for this work */
+    if (!works) atomic_store(&l->waits_said_at, 0); /* drops a wait, which may have been for this work */
     atomic_fetch_add(&l->working, works ? 1 : -1);
 }

@@ -6,11 +6,12 @@
  *
  *   rank        hello VERSION TOKEN RANK SIZE PID START HOST    first line; START: start time in /proc, which together with
  *                                                               PID identifies the process
- *               beat PHASE STAGE CLOCK KEPT-STAGE KEPT-CLOCK WAITS      every period, and when the phase changes;
- *                                                               WAITS: seconds of the current wait, 0 before
- *                                                               ranks.patience and in the first seconds
+ *               beat PHASE STAGE CLOCK KEPT-STAGE KEPT-CLOCK WAITS      every PERIOD, and when the phase changes;
+ *                                                               WAITS: seconds of the current wait; 0 if it is shorter
+ *                                                               than ranks.patience and a few seconds
  *               bye STATUS                                      before a regular exit
- *   supervisor  welcome PERIOD LIMIT                            both in milliseconds
+ *   supervisor  welcome PERIOD LIMIT                            milliseconds between beats; milliseconds of silence after
+ *                                                               which the supervisor assumes that a rank hangs
  *               signal NUMBER                                   deliver this signal to the process
  *               die                                             exit immediately: another process has failed
  *
@@ -25,39 +26,40 @@
 
 #define TR_LIFELINE_VARIABLE "TRIREME_SUPERVISOR"
 
-/* Number of earlier starts of this job by the supervisor, from 0 */
+/* Environment variable with the number of earlier starts of this job by the supervisor, from 0. */
 #define TR_ATTEMPT_VARIABLE "TRIREME_ATTEMPT"
 
 enum { TR_LIFELINE_VERSION = 2, TR_LIFELINE_LINE = 512 };
 
-/* Multiple of the limit (by default 50 s) for which the supervisor waits for the first rank, and ranks wait in MPI_Init. */
+/* The supervisor waits for the first rank, and ranks wait in MPI_Init, for this multiple of LIMIT (by default 50 s). */
 enum { TR_LIFELINE_STARTS = 5 };
 
 enum tr_life_phase { TR_LIFE_STARTING, TR_LIFE_LOADING, TR_LIFE_TRAINING };
 
 /* Progress of a rank. */
 struct tr_life_state {
-    int phase;
+    int phase;                      /* enum tr_life_phase */
     int64_t stage;                  /* number of stages and tasks that have started */
-    int64_t clock;                  /* of the stage; -1: none yet, or the rank is not a worker */
-    int64_t kept_stage, kept_clock; /* of the newest checkpoint that this rank knows; clock -1: none */
+    int64_t clock;                  /* clock of the newest stage; -1: none yet, or the rank is not a worker */
+    int64_t kept_stage, kept_clock; /* position of the newest known checkpoint; clock -1: none */
 };
 
 #define TR_LIFE_NOWHERE ((struct tr_life_state){.clock = -1, .kept_clock = -1})
 
-/* Return whether a is more advanced than b, and whether its checkpoint is. */
+/* Returns whether a is more advanced than b. */
 static inline bool tr_life_is_beyond(const struct tr_life_state *a, const struct tr_life_state *b)
 {
     if (a->stage != b->stage) return a->stage > b->stage;
     return a->clock != b->clock ? a->clock > b->clock : a->phase > b->phase;
 }
 
+/* Returns whether the newest checkpoint of a is more advanced than that of b. */
 static inline bool tr_life_is_kept_beyond(const struct tr_life_state *a, const struct tr_life_state *b)
 {
     return a->kept_stage != b->kept_stage ? a->kept_stage > b->kept_stage : a->kept_clock > b->kept_clock;
 }
 
-/* Sets a to the more advanced of a and b, separately for progress and checkpoint. The progress is at least the checkpoint. */
+/* Sets a to the maximum of a and b, separately for progress and newest checkpoint. The progress becomes at least the checkpoint. */
 static inline void tr_life_advance(struct tr_life_state *a, const struct tr_life_state *b)
 {
     struct tr_life_state old = *a;
@@ -78,22 +80,22 @@ void tr_lifeline_stop(struct tr_lifeline **line, int status);
 
 void tr_lifeline_load(struct tr_lifeline *line);                 /* the rank starts to read data */
 void tr_lifeline_stage(struct tr_lifeline *line);                /* a stage or a task starts */
-void tr_lifeline_clock(struct tr_lifeline *line, int64_t clock); /* clock of this worker; one memory store */
+void tr_lifeline_clock(struct tr_lifeline *line, int64_t clock); /* this worker has reached a clock */
 
 /* Reports that the checkpoint of a clock of this stage is complete, or that the run resumes from it. */
 void tr_lifeline_kept(struct tr_lifeline *line, int64_t clock);
 
-/* Reports a wait that has exceeded ranks.patience. Call it repeatedly during the wait. If all ranks report waits, they wait for
- * each other. */
+/* Reports a wait that has exceeded ranks.patience. Call it repeatedly during the wait. If all ranks report waits, the supervisor
+ * ends the job, because they wait for each other. */
 void tr_lifeline_wait(struct tr_lifeline *line, double seconds);
 
-/* Call tr_lifeline_enter() before a blocking MPI function and tr_lifeline_through() after it. A call that takes longer than
- * `patience` seconds is reported as a wait (0: TR_LIFELINE_STARTS times the limit of the supervisor). */
+/* Call tr_lifeline_enter() before a blocking MPI function and tr_lifeline_through() after it. The thread reports a call that takes
+ * longer than `patience` seconds as a wait. 0: TR_LIFELINE_STARTS times LIMIT. */
 void tr_lifeline_enter(struct tr_lifeline *line, double patience);
 void tr_lifeline_through(struct tr_lifeline *line);
 
-/* Reports that another thread of this rank starts or ends work; meanwhile no wait is reported. Called by the main thread, whose
- * wait restarts after the end of the work. */
+/* Reports that another thread of this rank starts work (works = true) or ends it. Meanwhile waits of the main thread are not
+ * reported, because it may wait for that work. Called by the main thread. */
 void tr_lifeline_work(struct tr_lifeline *line, bool works);
 
 #endif

@@ -65,13 +65,15 @@ uint64_t tr_bytes_moved(void)
 }
 
 /* Prints the event that this rank waits for, at intervals that double (a rank may load data for hours). Reports the wait to the
- * supervisor, which detects that all ranks wait. The wait restarts while a transfer over TCP is in progress. A rank that has failed
- * ends before the supervisor would detect a hang: other ranks wait for it in a collective and never reach tr_agree(). */
+ * supervisor, which detects that all ranks wait. The wait restarts while data are moving over TCP. A rank that has failed exits
+ * after half the patience, before the supervisor detects a hang: other ranks wait for it in a collective and never reach
+ * tr_agree(). */
 static void waiting_lose_patience(const tr_context *tr, struct tr_waiting *waiting, const char *what,
                                   va_list arguments)
 {
-    const double often = 1,
-                 rate = 64 << 10; /* seconds; bytes per second, far above the traffic of the lifeline */
+    const double often = 1; /* seconds between checks of the TCP traffic */
+    const double rate =
+        64 << 10; /* bytes per second that count as a transfer; the lifeline causes far fewer */
     double now = tr_now(), limit = tr_patience(tr);
     bool moves = false;
     if (waiting->since != 0 && now - waiting->looked >= often) {
@@ -111,13 +113,13 @@ int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what
         *waiting = tr_waiting_begin();
         return TR_OK;
     }
-    /* Pauses: spins first (an answer within the node takes a microsecond), then yields the core, then sleeps, finally for a
-     * hundredth of the time waited so far. A long wait needs no core, a short wait loses no time. Sleeps are shorter between hosts,
-     * see tr_progress(). */
-    enum { SHORT = 50, LONGER = 128 }; /* sleeps up to 1 ms; sleeps after which they grow by 1 ms */
+    /* Pauses: first spins (an answer within the node takes a microsecond), then yields the core, then sleeps for growing times,
+     * so that a long wait needs no core and a short wait loses no time. With several nodes the longest sleep is shorter: see
+     * tr_progress(). */
+    enum { SHORT = 50, LONGER = 128 }; /* number of sleeps up to 1 ms; number of later sleeps per added ms */
     const double longest = tr->layout.nodes > 1 ? 1e-3 : 5e-3;
     const unsigned spins = tr->crowded ? 2 : 2000, yields = tr->crowded ? 20 : 200, idle = waiting->idle++;
-    bool slept = idle >= spins + yields + SHORT; /* for a millisecond or more */
+    bool slept = idle >= spins + yields + SHORT; /* this pause is a sleep of at least 1 ms */
     if (idle >= spins + yields) {
         unsigned sleeps = idle - spins - yields;
         double pause = slept ? 1e-3 * (1 + (double)(sleeps - SHORT) / LONGER) : 20e-6 * (1 + sleeps);

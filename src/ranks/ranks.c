@@ -60,11 +60,11 @@ bool tr_is_an_echo(void)
     return rank && atoi(rank) > 0;
 }
 
-/* Accuracy of sleeps in nanoseconds. Waiting ranks sleep for microseconds; the default of the system adds 50 us. */
+/* Accuracy of sleeps in nanoseconds. Waiting ranks sleep for microseconds, to which the system would add up to 50 us by default. */
 static const unsigned long prompt = 1000;
 
 /* In MPI_Init and MPI_Finalize each waiting rank wakes every 100 us. With 64 ranks on two cores this would take the cores from the
- * ranks that they wait for. Therefore the interval grows with the number of ranks of the host. */
+ * ranks that are awaited. Therefore the interval grows with the number of ranks of the host. */
 static void set_timer_slack_by_ranks(void)
 {
     const unsigned long nap = 100000;
@@ -82,9 +82,9 @@ void tr_mpi_environment(void)
     bool network = false;
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
         network = network || access(devices[i], F_OK) == 0;
-    /* Debian sets osc=^ucx,pt2pt; the remaining components cannot open windows over TCP (MPI_ERR_WIN). */
+    /* Debian sets osc=^ucx,pt2pt. Without pt2pt, no component can open windows over TCP (MPI_ERR_WIN). */
     setenv("OMPI_MCA_osc", "^ucx", 0);
-    /* Without a cluster interconnect Open MPI uses TCP and shared memory; searching for a network takes 0.2 s. */
+    /* Without a cluster interconnect only TCP and shared memory remain (ob1). The search for a network would take 0.2 s. */
     if (!network) setenv("OMPI_MCA_pml", "ob1", 0);
     /* A single process needs no daemon and no shared memory, whose file Open MPI 5 does not remove. */
     if (!tr_started_by_launcher()) {
@@ -100,9 +100,9 @@ void tr_mpi_environment(void)
     if (here > 0 && here == everywhere && !getenv("OMPI_MCA_btl_tcp_if_exclude"))
         setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
     tr_blis_environment();
-    /* Each rank has its own folder for the files of windows, inside the session folder of mpirun. Open MPI 4 names these files by
-     * host and communicator; communicators of two teams may have the same number, and a host with ranks of both would confuse their
-     * windows. */
+    /* Each rank has its own folder for the files of windows, inside the session folder of mpirun. Open MPI 4 names these files
+     * by host and communicator. Communicators of two teams may have the same number, and would then use the same files on a
+     * common host. */
     if (session &&
         (size_t)snprintf(folder, sizeof folder, "%s/windows.%ld", session, (long)getpid()) < sizeof folder &&
         mkdir(folder, 0700) == 0)
@@ -110,7 +110,7 @@ void tr_mpi_environment(void)
     set_timer_slack_by_ranks();
 }
 
-/* Numbers the nodes by their lowest rank. */
+/* Numbers the nodes in the order of their lowest ranks: sets node_rank, node_size and node_of. */
 static int ranks_number_nodes(tr_context *tr)
 {
     TR_FREED int *number = NULL;
@@ -178,7 +178,7 @@ static int context_new(struct tr_lifeline *lifeline, double began, tr_context **
     return TR_OK;
 }
 
-/* Sets rank and size from world, and opens wire and log: messages stay in memory until the folder exists. */
+/* Sets rank and size from `world`, creates `wire`, and starts the log, which stays in memory until the output folder exists. */
 static void context_join_world(tr_context *tr)
 {
     MPI_Comm_rank(tr->world, &tr->rank);
@@ -198,14 +198,14 @@ static int context_start(int *argc, char ***argv, tr_context **tr)
     const char *folder = getenv("PMIX_SERVER_TMPDIR");
     if (!folder) folder = getenv("TMPDIR");
     const char *comma = folder ? strchr(folder, ',') : NULL;
-    /* Open MPI 4 treats the folder as a list of folders, and at its end it would remove the folder before the comma */
+    /* Open MPI 4 treats a name with commas as a list of folders, and would remove the folder before the comma when it ends */
     if (!running && comma)
         return tr_fail(TR_ERR_CONFIG,
                        "TMPDIR, %s, has a comma in its name: Open MPI would remove %.*s when the job ends",
                        folder, (int)(comma - folder), folder);
     if (!running) TR_TRY(tr_lifeline_start(&lifeline));
-    /* Other threads of the process never call MPI. MPI_THREAD_FUNNELED would enable locks in Open MPI 4: a round trip of 8 bytes
-     * within a node would take 1.1 us instead of 0.8. */
+    /* MPI_Init() instead of MPI_THREAD_FUNNELED, although there are other threads: these never call MPI. FUNNELED enables locks
+     * in Open MPI 4: a round trip of 8 bytes within a node would take 1.1 us instead of 0.8. */
     tr_lifeline_enter(lifeline, 0);
     while (!running && TR_FAULT("enter") == TR_FAULT_HANG) tr_sleep(1);
     if (!running && MPI_Init(argc, argv) != MPI_SUCCESS)
@@ -220,8 +220,8 @@ static int context_start(int *argc, char ***argv, tr_context **tr)
     (*tr)->started_mpi = !running;
     tr_comm_dup(*tr, MPI_COMM_WORLD, "all ranks to start", &(*tr)->world);
     context_join_world(*tr);
-    /* The ranks use the instruction set that the processors of all ranks support. Then sums are rounded equally on all hosts, and a
-     * job under BSP gives the same model on any assignment of ranks to hosts. */
+    /* All ranks use the best instruction set that the processors of all of them support. Then sums are rounded equally on all
+     * hosts, and a job under BSP gives the same model on any assignment of ranks to hosts. */
     int least = (int)tr_cpu();
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, &least, 1, MPI_INT, MPI_MIN, (*tr)->world, &request);
@@ -324,7 +324,7 @@ static void roles_free(tr_context *tr)
     tr_layout_free(&tr->layout);
 }
 
-/* Returns the rank of a process in the communicator of a role; -1: it does not have the role. */
+/* Returns the number by which a rank is ordered in the communicator of a role; -1: the rank does not have the role. */
 static int role_order(const struct tr_layout *layout, int rank, unsigned role)
 {
     const struct tr_place *place = &layout->place[rank];
@@ -334,7 +334,7 @@ static int role_order(const struct tr_layout *layout, int rank, unsigned role)
                                : place->group * layout->group_size + place->member;
 }
 
-/* Creates a communicator of a role, unless an existing one has the same ranks in the same order. All ranks. */
+/* Creates the communicator of a role, or uses `wire` or MPI_COMM_SELF if it has the same ranks in the same order. All ranks. */
 static void role_make_comm(tr_context *tr, unsigned role, MPI_Comm *comm)
 {
     int mine = role_order(&tr->layout, tr->rank, role), members = 0, in_order = 0;
@@ -350,12 +350,12 @@ static void role_make_comm(tr_context *tr, unsigned role, MPI_Comm *comm)
                       comm);
 }
 
-/* By default, the workers of a node form a group
- *   if parameters rotate: the members never change the same parameters at the same time;
- *   under BSP on several nodes: an update leaves the node once, and a value enters it once. (Under SSP and ASP the members
- *   would wait for each other.)
- * Under BSP, parameters rotate over all nodes, since only blocks are sent, during computation; except for methods that
- * converge equally well with groups per node, which send fewer bytes. */
+/* By default, the workers of a node form a group in two cases:
+ *   if blocks of parameters rotate through the members, which then never change the same parameters at the same time;
+ *   under BSP on several nodes, where an update leaves the node once and a value enters it once. (Under SSP and ASP the
+ *   members would wait for each other.)
+ * Under BSP, all workers are one group if parameters rotate, since only blocks are sent, and during computation. Exceptions are
+ * methods that converge equally well with groups per node, which send fewer bytes. */
 int tr_ranks_assign(tr_context *tr)
 {
     const tr_job *job = tr->job;
@@ -450,7 +450,7 @@ int tr_agree(tr_context *tr, int status)
 
 int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
 {
-    /* the lowest failed rank counts: MPI_MIN finds it, as the rank is in the upper half */
+    /* the status of the lowest failed rank counts: MPI_MIN finds it, as the rank is in the upper half of the number */
     int64_t mine = status == TR_OK ? INT64_MAX : ((int64_t)tr->rank << 32) | status, first;
     MPI_Request request;
     MPI_Iallreduce(&mine, &first, 1, MPI_INT64_T, MPI_MIN, comm, &request);
@@ -474,7 +474,7 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
     return agreed;
 }
 
-/* Prints a line; continuation lines are indented to column 15. */
+/* Writes a line to the log and, if `shown`, to stderr, where continuation lines are indented to column 15. */
 static void log_write_line(const tr_context *tr, bool shown, const char *format, va_list arguments)
 {
     char raw[2048], text[sizeof raw];
