@@ -103,7 +103,7 @@ void tr_members_close(struct tr_members *c)
     if (c->ready >= 0) close(c->ready);
 }
 
-/* All addresses that other hosts might reach: ranks try them in turn. */
+/* Lists all addresses of this host that other hosts may reach. A rank tries one after the other. */
 int tr_members_address(const struct tr_members *c, char **address)
 {
     char list[TR_LIFELINE_LINE - 64] = "";
@@ -200,9 +200,9 @@ static int members_accept(struct tr_members *c)
 {
     for (;;) {
         int yes = 1, fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0) return TR_OK; /* no connection, already closed, or no descriptor left: ranks retry */
+        if (fd < 0) return TR_OK; /* no connection is pending, or it fails: ranks retry */
         struct tr_supervised_rank *m = NULL;
-        /* reuse the entry of a disconnected peer that was no rank: rare, a linear search suffices */
+        /* reuse the entry of a disconnected peer that was no rank; this is rare, so a linear search suffices */
         for (size_t i = 0; i < c->n && !m && c->known < c->n; i++)
             if (c->member[i]->socket < 0 && !c->member[i]->known) m = c->member[i];
         if (!m) {
@@ -234,7 +234,7 @@ int tr_members_receive(struct tr_members *c)
         }
     } while (n == MANY);
     double now = tr_now();
-    for (size_t i = 0; i < c->n && c->known < c->n; i++) /* peers without a valid hello */
+    for (size_t i = 0; i < c->n && c->known < c->n; i++) /* disconnects peers without a valid hello */
         if (!c->member[i]->known && now - c->member[i]->beat > PATIENCE) member_disconnect(c, c->member[i]);
     return TR_OK;
 }
@@ -323,7 +323,7 @@ struct stat_line {
     long exit_code;
 };
 
-/* Fields are separated by blanks. The second field is a name in parentheses that may contain any character. */
+/* Reads /proc/PID/stat. Field 2 is a name in parentheses that may contain any character, so counting starts at the last `)`. */
 static bool read_stat(long pid, struct stat_line *l)
 {
     enum { STATE = 3, START = 22, EXIT_CODE = 52 };
@@ -355,7 +355,7 @@ enum tr_process_state tr_process_state(long pid, tr_start_time start, int *wait_
     if (wait_status) *wait_status = -1;
     if (start == 0 || !read_stat(pid, &l) || l.start != start) return TR_PROCESS_NONE;
     bool ended = l.state == 'Z' || l.state == 'X';
-    /* the kernel sets the code before it closes the files; 0 may also mean that it is not set yet */
+    /* the kernel sets the exit code before it closes the files; the 0 of a running process may mean that none is set yet */
     if (wait_status && (l.exit_code > 0 || ended)) *wait_status = (int)l.exit_code;
     return ended ? TR_PROCESS_ENDED : is_stopped(&l) ? TR_PROCESS_STOPPED : TR_PROCESS_RUNS;
 }
@@ -378,7 +378,7 @@ long tr_process_stopped_child(long parent)
     return stopped ? pid : 0;
 }
 
-/* The state is checked between pidfd_open() and the signal, so that the pid cannot be reused in between. */
+/* The start time is checked after pidfd_open(), so that the descriptor refers to the right process even if its pid is reused. */
 void tr_process_kill(long pid, tr_start_time start)
 {
     int held = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
@@ -397,8 +397,8 @@ static int add_segment(struct tr_segments *s, const char *path)
     return TR_OK;
 }
 
-/* Adds the pattern of all segments of the job: Open MPI 4 passes the job number to its ranks. A segment that is being created is
- * not mapped yet. */
+/* Adds a pattern for all segments of the job, whose number Open MPI 4 passes to its ranks: a segment that is being created is not
+ * in /proc/PID/maps yet. */
 static int find_job(long pid, struct tr_segments *s)
 {
     static const char variable[] = "PMIX_NAMESPACE=";
@@ -475,7 +475,7 @@ static void remove_matches(const char *pattern, double age)
     globfree(&found);
 }
 
-/* Segments are named PLACE_segment.HOST.USER.JOB.RANK, windows osc_sm.HOST.JOB.NUMBER. The last component becomes a wildcard: a rank
+/* Segments are named KIND_segment.HOST.USER.JOB.RANK, windows osc_sm.HOST.JOB.NUMBER. A wildcard replaces RANK and NUMBER: a rank
  * that is starting has not mapped the segments of all other ranks, and no rank has mapped a window that is being created. The
  * session folder is ompi.HOST.USER/pid.PID (Open MPI 4) or prte.HOST.USER/dvm.PID (later versions). */
 void tr_segments_remove(const struct tr_segments *s, long mpirun)
@@ -502,5 +502,5 @@ void tr_segments_remove(const struct tr_segments *s, long mpirun)
 void tr_segments_remove_trials(void)
 {
     remove_matches("/dev/shm/open_mpi.[0-9][0-9][0-9][0-9]",
-                   0.1); /* such a file exists for microseconds while it is in use */
+                   0.1); /* a file in use is younger: it exists for microseconds */
 }

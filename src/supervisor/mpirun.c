@@ -25,14 +25,14 @@ static void write_all(int fd, const char *text, size_t n)
             poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 100);
             continue;
         }
-        if (written < 0) return; /* no reader any more: the job continues */
+        if (written < 0) return; /* the reader has closed the pipe: the job continues without output */
         text += written;
         n -= (size_t)written;
     }
 }
 
-/* Passes on a line with its line feed, or the last line without one. Omits the banner of mpirun, messages of Open MPI in other
- * processes, which start with "[host:pid]", and messages of mpirun about its own end, which start with "mpirun: ". */
+/* Passes on a line, including its line feed if it has one. Omits the banner of mpirun, messages of Open MPI in other processes,
+ * which start with "[host:pid]", and messages of mpirun about its own end, which start with "mpirun: ". */
 static void relay_pass_line(struct tr_relay *r)
 {
     char *line = r->line, *end;
@@ -137,7 +137,7 @@ bool tr_relay_misses_daemon(const struct tr_relay *r)
 
 /* ---- the process ---- */
 
-/* Executes mpirun in the child, with signals and files as without a supervisor. */
+/* Executes mpirun in the child process, with the signal handlers and files that it would have without a supervisor. */
 static void become(const char *const argv[], pid_t parent, int out, int err, int trouble)
 {
     sigset_t none;
@@ -174,7 +174,7 @@ int tr_mpirun_start(const char *const argv[], struct tr_mpirun *m)
         return tr_fail(TR_ERR_SYSTEM, "%s cannot be started: %s", argv[0], strerror(error));
     }
     ssize_t n;
-    do n = read(pipes[TROUBLE][0], &error, sizeof error); /* until execvp() has succeeded, or its error */
+    do n = read(pipes[TROUBLE][0], &error, sizeof error); /* the error of execvp(), or nothing */
     while (n < 0 && errno == EINTR);
     close(pipes[TROUBLE][0]);
     for (int i = OUT; i <= ERR; i++) fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
@@ -212,7 +212,7 @@ void tr_mpirun_close(struct tr_mpirun *m)
         } while (r->taken > 0);
         tr_relay_give(r);
         if (r->from < 0) continue;
-        tr_relay_pass(r, NULL, 0); /* another process keeps the other end open */
+        tr_relay_pass(r, NULL, 0); /* no end of the input, because another process keeps the pipe open */
         close(r->from);
         r->from = -1;
     }

@@ -27,30 +27,30 @@ struct supervisor {
     struct tr_members members;
     struct tr_mpirun mpirun;
     struct tr_history history;
-    FILE *log;            /* may be NULL */
-    int attempt;          /* starts before this one */
-    double opened, begun; /* start of the supervisor, and of this attempt (tr_now()) */
+    FILE *log;            /* log of events; NULL: none */
+    int attempt;          /* number of the attempt, from 0 */
+    double opened, begun; /* times (tr_now()) of the start of the supervisor and of this attempt */
 
     /* requests of the user */
     int signals;  /* a signalfd */
     int asked;    /* signal that asked the job to stop; 0: none */
-    bool hurry;   /* the user has asked twice */
-    double urged; /* time of the last request by a signal other than SIGUSR1 */
-    int held[32]; /* signals to be sent once all ranks are connected */
+    bool hurry;   /* the user has asked the job to stop twice, not by SIGUSR1: kill the job */
+    double urged; /* time of the last request to stop by a signal other than SIGUSR1; 0: none */
+    int held[32]; /* `holds` signals that are sent once all ranks are connected */
     int holds;
 
-    /* this attempt */
+    /* this attempt; times as of tr_now() */
     struct tr_failure failure;
     bool ending;                 /* a failure was detected: all processes must end */
-    double noticed;              /* time of detection */
+    double noticed;              /* time when the failure was detected */
     double told;                 /* time when the ranks were told to exit; 0: not yet */
-    int forced;                  /* signals sent to mpirun: 1 SIGTERM, 2 SIGKILL as well */
-    struct tr_segments segments; /* shared memory to remove */
-    double turned;               /* last turn of the event loop */
-    double looked;               /* last check for silent ranks */
-    double launcher_ran;         /* last time that mpirun was not stopped */
-    bool said_missing;
-    struct tr_life_state logged;
+    int forced;                  /* signals sent to mpirun: 0 none, 1 SIGTERM, 2 SIGTERM and SIGKILL */
+    struct tr_segments segments; /* shared memory to remove after a failure */
+    double turned;               /* time of the last iteration of the event loop, turn() */
+    double looked;               /* time of the last check for silent ranks */
+    double launcher_ran;         /* last time when mpirun was not stopped */
+    bool said_missing;           /* the message of is_stuck_at_start() was printed */
+    struct tr_life_state logged; /* progress in the log, with logged_clocks clocks of this stage */
     int logged_clocks;
 };
 
@@ -148,8 +148,8 @@ enum tr_decision tr_history_add(struct tr_history *h, const struct tr_failure *f
                                 double *pause)
 {
     bool kept = tr_life_is_kept_beyond(&f->at, &h->best), farther = tr_life_is_beyond(&f->at, &h->best);
-    /* Alike: of the same kind at the same clock, up to one, because it is chance whether other ranks complete the clock of the
-     * failure. Seconds are not compared. */
+    /* Failures are alike if they are of the same kind at the same clock. Clocks may differ by one, because it is chance whether
+     * other ranks complete the clock of the failure. */
     const struct tr_failure *l = &h->last;
     bool timed = f->kind == TR_CAUSE_SILENT || f->kind == TR_CAUSE_STUCK;
     bool alike = f->kind == l->kind && f->rank == l->rank && f->mpirun == l->mpirun &&
@@ -194,7 +194,7 @@ static void note_state(struct supervisor *s)
         note(s, phases[now->phase % 3], "stage %lld", (long long)now->stage);
         s->logged_clocks = 0;
     }
-    if (now->kept_clock != old->kept_clock) /* first: a resumed run starts at the clock of its checkpoint */
+    if (now->kept_clock != old->kept_clock) /* before the clock: a resumed run starts with a checkpoint */
         note(s, "checkpoint", "clock %lld", (long long)now->kept_clock);
     if (now->clock >= 0 && (now->clock != old->clock || now->stage != old->stage) &&
         s->logged_clocks < CLOCKS) {
@@ -204,8 +204,8 @@ static void note_state(struct supervisor *s)
     s->logged = *now;
 }
 
-/* Records the shared memory of one rank; all ranks of a host map the same files. This is done when ranks connect and again when
- * they train, because all ranks may be dead when a failure is detected. */
+/* Records the shared memory of one rank of this host, because all ranks of a host map the same files. Called when ranks connect and
+ * when they start to load or train: all ranks may be dead when a failure is detected. */
 static void remember_segments(struct supervisor *s)
 {
     for (size_t i = 0; i < s->members.n && s->segments.n == 0; i++) {
@@ -224,8 +224,8 @@ static int open_signals(struct supervisor *s)
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
-        /* signals that nohup or & ignore stay ignored; but job scripts ignore SIGUSR1 and SIGUSR2 only to protect processes
-         * that do not handle them yet */
+        /* Signals that nohup or & ignore stay ignored. SIGUSR1 and SIGUSR2 do not: job scripts ignore them only to protect
+         * processes that have no handler yet. */
         struct sigaction action;
         bool ignored = sigaction(passed[i], NULL, &action) == 0 && action.sa_handler == SIG_IGN;
         if (!ignored || passed[i] == SIGUSR1 || passed[i] == SIGUSR2) sigaddset(&set, passed[i]);
@@ -236,7 +236,7 @@ static int open_signals(struct supervisor *s)
     return s->signals >= 0 ? TR_OK : tr_fail(TR_ERR_SYSTEM, "signalfd: %s", strerror(errno));
 }
 
-/* Forwards held signals once all ranks are connected: a starting rank would miss them, or die. */
+/* Forwards held signals once all ranks are connected: a rank that is starting would miss a signal, or die from it. */
 static void pass_on_held(struct supervisor *s)
 {
     if (s->members.known == 0 || (long)s->members.known < s->members.size) return;
@@ -246,7 +246,8 @@ static void pass_on_held(struct supervisor *s)
 
 static void take_signals(struct supervisor *s)
 {
-    /* some senders signal a process and then its group, or a batch script and then its steps: this counts as one request */
+    /* A second request counts after `twice` seconds: some senders signal a process and then its group, or a script and then its
+     * steps. */
     const double twice = 1;
     struct signalfd_siginfo info;
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info) {
@@ -266,7 +267,7 @@ static void take_signals(struct supervisor *s)
 
 /* ---- failures ---- */
 
-/* m: the rank that failed, or NULL if it was not a rank. */
+/* m: the rank that failed; NULL: mpirun, an unknown rank, or all ranks. */
 static struct tr_failure failure_of(const struct tr_supervised_rank *m, enum tr_cause_kind kind, int number)
 {
     struct tr_failure f = {.kind = kind, .number = number, .rank = m ? m->rank : -1, .epoch = NAN};
@@ -282,7 +283,8 @@ static void set_end(struct tr_failure *f, int wait_status)
     f->number = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-/* Finds out how the first rank died: from the kernel, as long as the process is a zombie, or from mpirun. */
+/* Finds how the first dead rank has ended: from the kernel while its process is a zombie, or from the banner of mpirun. Returns
+ * true if the end is known. */
 static bool find_end(struct supervisor *s)
 {
     struct tr_failure *f = &s->failure;
@@ -300,9 +302,8 @@ static bool find_end(struct supervisor *s)
     return f->kind != TR_CAUSE_GONE;
 }
 
-/* Some ranks connected long ago, others have not. MPI_Init needs all ranks: before it returns, the connected ranks wait for the
- * missing ones, which is a failure. After it, the missing ranks run but cannot reach the supervisor: they are not watched, which
- * is reported once. */
+/* Returns whether some ranks connected long ago, others are missing, and MPI_Init, which needs all ranks, has not returned. If
+ * MPI_Init has returned, the missing ranks run but cannot reach the supervisor: a message says once that they are not watched. */
 static bool is_stuck_at_start(struct supervisor *s)
 {
     const struct tr_members *all = &s->members;
@@ -328,10 +329,10 @@ static struct tr_failure look_for_failure(struct supervisor *s)
     double now = tr_now(), stopped = 0;
     if (all->dead) return failure_of(all->dead, TR_CAUSE_GONE, 0);
     if (now - s->looked >=
-        s->options->heartbeat / 2) { /* the check visits all ranks, therefore not at every heartbeat */
+        s->options->heartbeat / 2) { /* not at every message, because the check visits all ranks */
         s->looked = now;
         m = tr_members_silent(all);
-        /* mpirun itself may be stopped: ranks that start or exit wait for it, and it does not report exits */
+        /* a stopped mpirun is a failure: ranks that start or exit wait for it, and it does not report exits */
         if (!tr_process_is_stopped(s->mpirun.pid)) s->launcher_ran = now;
         if (now - s->launcher_ran > all->limit) stopped = now - s->launcher_ran;
     }
@@ -352,12 +353,12 @@ static struct tr_failure look_for_failure(struct supervisor *s)
         if (m->bye && m->status != TR_OK && m->socket < 0 && tr_now() - m->broke > all->limit)
             return failure_of(m, TR_CAUSE_EXIT, m->status);
     }
-    /* No rank has connected yet. Ranks that wait for hosts or a batch system are not a failure, but a stopped process is. After the
-     * limit of a start, which is the time of MPI_Init (src/ranks/lifeline.c), mpirun waits for an unreachable host or its daemon. */
+    /* If no rank has connected yet, mpirun may wait for hosts or a batch system, which is no failure; a stopped child of mpirun is
+     * one. After the limit for MPI_Init (TR_LIFELINE_STARTS), a host or its daemon must be unreachable. */
     if (all->known == 0 && now - s->begun > 3 * all->limit) pid = tr_process_stopped_child(s->mpirun.pid);
     if (stuck || pid > 0 || (all->known == 0 && now - s->begun > TR_LIFELINE_STARTS * all->limit)) {
         f = failure_of(NULL, TR_CAUSE_SILENT, (int)lround(now - s->begun));
-        for (bool known = stuck; known;) { /* the first rank that is missing */
+        for (bool known = stuck; known;) { /* finds the lowest rank that has not connected */
             known = false;
             f.rank++;
             for (size_t i = 0; i < all->n; i++)
@@ -382,8 +383,8 @@ static const struct tr_supervised_rank *who_left_with(const struct tr_members *a
     return NULL;
 }
 
-/* Determines the failure from the exit code of mpirun and the bye messages of the ranks, if no failure was detected before. If a
- * host dies, mpirun may exit with 0. */
+/* Returns the failure according to the exit code of mpirun and the bye messages of the ranks. The messages count even if mpirun
+ * exits with 0, which happens if a host dies. */
 static struct tr_failure conclude(const struct supervisor *s)
 {
     struct tr_failure f = {.rank = -1, .epoch = NAN, .pid = s->mpirun.pid, .mpirun = true};
@@ -397,7 +398,7 @@ static struct tr_failure conclude(const struct supervisor *s)
     if (left && !well && s->members.known == 0 && tr_relay_misses_daemon(&s->mpirun.err))
         f.kind = TR_CAUSE_HOST;
     if (f.kind != TR_CAUSE_EXIT || !tr_relay_blames(&s->mpirun.err, &f.rank, &number, &code)) return f;
-    f.mpirun = false; /* of a rank that has never connected */
+    f.mpirun = false; /* a rank failed that has never connected */
     f.pid = 0;
     if (number > 0) {
         f.kind = TR_CAUSE_SIGNAL;
@@ -412,23 +413,23 @@ static void blame(struct supervisor *s)
     struct tr_failure end = conclude(s), *f = &s->failure;
     find_end(s);
     if (f->kind == TR_CAUSE_SIGNAL && (f->number == SIGTERM || f->number == SIGKILL)) {
-        /* when a rank exits with an error, mpirun terminates the ranks that are still exiting: the status of the first one
-         * counts, unless it reports the death of another rank */
+        /* When a rank exits with an error, mpirun terminates ranks that are still exiting. The status of the first rank counts,
+         * unless it reports the death of another rank (TR_ERR_PEER). */
         const struct tr_supervised_rank *left = who_left_with(&s->members, -1);
         if (left && left->status != TR_ERR_PEER) *f = failure_of(left, TR_CAUSE_EXIT, left->status);
     }
     if (f->kind == TR_CAUSE_NONE) *f = end;
     if (f->kind != TR_CAUSE_GONE || (end.kind != TR_CAUSE_SIGNAL && end.kind != TR_CAUSE_EXIT)) return;
     bool by_signal = end.kind == TR_CAUSE_EXIT && end.number > 128 &&
-                     end.number < 128 + 32; /* as mpirun encodes signals */
+                     end.number < 128 + 32; /* mpirun exits with 128 + number of the signal */
     f->kind = by_signal ? TR_CAUSE_SIGNAL : end.kind;
     f->number = by_signal ? end.number - 128 : end.number;
 }
 
 /* ---- one attempt ---- */
 
-/* Escalates the termination. mpirun cleans up quickly once all ranks have exited. If ranks do not react, because they are stopped
- * or their host is lost, mpirun gets SIGTERM, later SIGKILL. */
+/* Ends the attempt, step by step: tells the ranks to exit, after which mpirun cleans up quickly; kills ranks of this host; and if
+ * this does not suffice, because a host is lost, sends SIGTERM to mpirun, later SIGKILL. */
 static void press_on(struct supervisor *s)
 {
     const double patience = 0.1, then_kill = 0.3;
@@ -446,6 +447,7 @@ static void press_on(struct supervisor *s)
     if (!s->mpirun.ended) kill(force == 2 ? -s->mpirun.pid : s->mpirun.pid, force == 2 ? SIGKILL : SIGTERM);
 }
 
+/* One iteration of the event loop. */
 static int turn(struct supervisor *s)
 {
     struct tr_relay *out = &s->mpirun.out, *err = &s->mpirun.err;
@@ -459,14 +461,14 @@ static int turn(struct supervisor *s)
                     s->options->limit / 2; /* the supervisor was stopped, or blocked while writing */
     take_signals(s);
     out->patience = err->patience =
-        s->members.known > 0 ? 0.3 : INFINITY; /* until the reason of the message is known */
+        s->members.known > 0 ? 0.3 : INFINITY; /* no rank is known: until mpirun has ended */
     tr_relay_take(out);
     tr_relay_take(err);
     size_t known = s->members.known;
     TR_TRY(tr_members_receive(&s->members));
     if (s->members.known > known || s->members.farthest.phase != s->logged.phase) remember_segments(s);
     if (s->members.byes > 0)
-        tr_mpirun_filter(&s->mpirun, s->failure.pid); /* the ranks have finished their output */
+        tr_mpirun_filter(&s->mpirun, s->failure.pid); /* a rank says bye after its last output */
     if (was_away) tr_members_excuse(&s->members);
     if (was_away) s->launcher_ran = tr_now();
     s->turned = tr_now();
@@ -490,10 +492,10 @@ static int turn(struct supervisor *s)
     return TR_OK;
 }
 
-/* Kills all remaining processes and, if mpirun could not, removes their shared memory. */
+/* Kills all remaining processes and, after a failure, removes their shared memory. */
 static int leave_nothing(struct supervisor *s)
 {
-    const double patience = 60; /* ending hundreds of processes takes time */
+    const double patience = 60; /* seconds until hundreds of processes have ended */
     double begin = tr_now();
     struct tr_members *all = &s->members;
     bool abandoned = WIFSIGNALED(s->mpirun.wait_status);
@@ -528,8 +530,8 @@ static int start(struct supervisor *s, const char *const command[])
     s->begun = s->turned = s->launcher_ran = tr_now();
     TR_TRY(tr_mpirun_start(command, &s->mpirun));
     note(s, "started", "mpirun %ld", (long)s->mpirun.pid);
-    struct rlimit
-        limit; /* one descriptor per rank; raised after the start of mpirun, which closes all possible descriptors */
+    /* each rank needs a descriptor; the limit is raised after the start of mpirun, which closes all possible descriptors */
+    struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
@@ -544,11 +546,11 @@ static int run_once(struct supervisor *s, const char *const command[])
     int status = TR_OK;
     while (status == TR_OK && !tr_mpirun_is_over(&s->mpirun)) status = turn(s);
     if (status == TR_OK)
-        status = tr_members_receive(&s->members); /* messages that arrived together with the end of mpirun */
+        status = tr_members_receive(&s->members); /* messages that arrived while mpirun ended */
     if (!s->ending) {
         remember_segments(s);
         s->noticed = tr_now();
-        tr_relay_take(&s->mpirun.err); /* its last output */
+        tr_relay_take(&s->mpirun.err); /* the last output of mpirun */
         if (s->members.known > 0 || tr_relay_misses_daemon(&s->mpirun.err)) tr_mpirun_filter(&s->mpirun, 0);
         if (s->members.dead) s->failure = failure_of(s->members.dead, TR_CAUSE_GONE, 0);
     }
@@ -582,7 +584,8 @@ static void print_failure(const struct tr_failure *f, const char *more)
     tr_printf(stderr, "trireme: %s%s%s%s\n", what, *loss ? "; " : "", loss, more);
 }
 
-/* Returns the exit code of a job that the user stopped and that did not end in order: it can resume from its checkpoint. */
+/* Returns the exit code of a job that the user stopped and that did not end in order: TR_ERR_STOPPED if it has a checkpoint to
+ * resume from. */
 static int stopped_code(const struct supervisor *s)
 {
     bool kept = s->failure.at.kept_clock >= 0 || s->history.best.kept_clock >= 0;
@@ -598,8 +601,8 @@ static bool is_the_end(struct supervisor *s, int *code)
     *code = tr_failure_code(f);
     if (f->kind == TR_CAUSE_NONE || tr_failure_is_final(f, &s->history)) return true;
     bool sees = sees_status(s, &seen);
-    bool says = exits && !s->members.dead; /* the rank has sent bye, or mpirun has reported it */
-    if (sees && seen.done && !says) {      /* only the exit of the processes was missing */
+    bool says = exits && !s->members.dead; /* a bye message or mpirun has reported the exit code */
+    if (sees && seen.done && !says) {      /* the run was complete; only its processes had not exited */
         char what[512];
         tr_failure_describe(f, what, sizeof what);
         tr_printf(stderr, "trireme: %s, after the run was complete\n", what);
@@ -613,12 +616,12 @@ static bool is_the_end(struct supervisor *s, int *code)
             return true;
     }
     bool killed =
-        f->kind == TR_CAUSE_SIGNAL || (exits && f->number > 128); /* as mpirun reports it of a rank */
+        f->kind == TR_CAUSE_SIGNAL || (exits && f->number > 128); /* mpirun: 128 + number of the signal */
     bool silent = f->kind == TR_CAUSE_SILENT;
     bool began =
         s->members.known > 0 || s->history.restarts > 0 || killed || silent || s->mpirun.err.lost_folder;
     if (!began && f->kind == TR_CAUSE_HOST) print_failure(f, "");
-    if (!began) return true; /* otherwise mpirun has printed the reason */
+    if (!began) return true; /* mpirun could not start the ranks and has printed the reason */
     f->epoch = sees && seen.epoch > 0 ? seen.epoch : NAN;
     if (!s->asked) return false;
     bool obeyed = s->hurry || (f->kind == TR_CAUSE_SIGNAL && (f->number == s->asked || f->number == SIGTERM));
@@ -627,7 +630,7 @@ static bool is_the_end(struct supervisor *s, int *code)
     return true;
 }
 
-/* Decides after an attempt: sets *again, or returns the exit code. */
+/* Decides after an attempt whether there is another one. Sets *again; if it is false, returns the exit code. */
 static int decide(struct supervisor *s, bool *again)
 {
     double pause, ended = tr_now() - s->noticed;
@@ -636,7 +639,7 @@ static int decide(struct supervisor *s, bool *again)
     *again = false;
     if (is_the_end(s, &code)) return code;
     struct tr_status_seen seen;
-    if (sees_status(s, &seen)) { /* this attempt has opened the folder of the run */
+    if (sees_status(s, &seen)) { /* this attempt has opened the output folder, so the event belongs there */
         char what[512];
         tr_failure_describe(&s->failure, what, sizeof what);
         tr_event_add(s->options->output, "failure",
@@ -666,7 +669,8 @@ static int decide(struct supervisor *s, bool *again)
     return TR_OK;
 }
 
-/* Builds the command line of mpirun for the next attempt; free it with free(). time: an additional setting, or "". */
+/* Builds the command line of mpirun for the next attempt; free it with free(). time: an additional job key with its value, or
+ * "". */
 static int write_command(const struct supervisor *s, const char *time, const char ***command)
 {
     static const char *const exported[] = {TR_LIFELINE_VARIABLE, TR_ATTEMPT_VARIABLE, "TRIREME_TERMINAL",
@@ -714,8 +718,8 @@ int tr_supervise(const struct tr_supervision *options)
 {
     struct supervisor s = {
         .options = options, .history.best = TR_LIFE_NOWHERE, .opened = tr_now(), .signals = -1};
-    /* Ranks write to pipes, so the supervisor tells them which of its outputs are terminals. After the death of a rank mpirun kills
-     * the others immediately instead of sending SIGTERM and waiting for a second: checkpoints are already complete. */
+    /* Ranks write to pipes, so the supervisor tells them which of its outputs are terminals. After the death of a rank, mpirun
+     * kills the other ranks immediately (timeout 0) instead of a second after SIGTERM: their checkpoints are already complete. */
     char terminal[4] = "";
     if (isatty(STDOUT_FILENO)) strcat(terminal, "1");
     if (isatty(STDERR_FILENO)) strcat(terminal, "2");
