@@ -1,4 +1,4 @@
-/* Bins of columns, and rows stored by bins. */
+/* Divides columns into bins, and stores rows as bins. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdlib.h>
@@ -12,24 +12,24 @@
 /* Size of the sample of rows from which bins are made: SAMPLE_ROWS, fewer if there are many columns. */
 enum { SAMPLE_ROWS = 200000, LEAST_ROWS = 20000, SAMPLE_NUMBERS = 1 << 26 };
 
-/* Approximate number of bytes of the sample that a worker sends at a time. */
+/* Approximate number of bytes of a piece of the sample that a worker sends. */
 enum { PIECE_BYTES = 1 << 22 };
 
 /* Minimum number of rows of the sample in a bin. */
 enum { LEAST_IN_BIN = 3 };
 
-/* The sample. A worker makes the bins of some columns, and receives their numbers from all workers in pieces. A row counts by
- * its weight. */
+/* The sample of rows from which bins are made. Each worker makes the bins of some columns: its own columns. It receives their
+ * numbers in the sample from all workers in pieces; a piece contains some of the own columns of each worker. */
 struct sample {
-    double part; /* share of all rows */
-    double rows; /* sum of weights, over all workers */
-    uint32_t
-        *count; /* per column: numbers in this worker's sample; | MISSING if one of its rows has no number */
-    size_t pieces; /* a piece contains some columns of each worker */
+    double part; /* size of the sample as a fraction of all rows */
+    double rows; /* sum of the weights of the rows in the sample, over all workers */
+    /* Per column: number of entries (stored numbers, or NaN) in this worker's sample; | MISSING if a row of the worker has NaN. */
+    uint32_t *count;
+    size_t pieces; /* number of pieces */
 };
 enum { MISSING = 1 << 30 };
 
-/* A distinct number of a column, and the weight of the rows that have it. */
+/* A distinct number of a column, and the total weight of the rows that have this number. */
 struct value_run {
     float value;
     double rows;
@@ -41,23 +41,24 @@ struct maker {
     size_t most;    /* maximum number of bins of a column */
     uint64_t least; /* minimum number of rows that differ from the most frequent number */
     uint64_t seed;
-    const uint32_t *number; /* global numbers of rows */
-    const float *weight;    /* of rows; NULL: all are 1 */
+    const uint32_t *number; /* per row: its number among the rows of all workers */
+    const float *weight;    /* weights of the rows; NULL: every row has weight 1 */
     double scale;      /* weights are rounded to multiples of 1 / scale: sums do not depend on the order */
-    double row;        /* weight of one row: 1, or the mean weight if that is less (weights may sum to 1) */
-    double total_rows; /* rows with a weight above 0, over all workers */
-    size_t first, end; /* the columns whose bins this worker makes */
-    const uint32_t *values; /* per column: number of values of a category */
-    uint32_t *info;         /* next column: number of cuts, | MISSING */
-    float *cuts;
+    double row;        /* weight that counts as one row: 1, or the mean weight if it is below 1 */
+    double total_rows; /* number of rows with a weight above 0, over all workers */
+    size_t first, end; /* range of the own columns of this worker */
+    const uint32_t *values; /* per column: number of values of a category; 0: numeric; NULL: all numeric */
+    uint32_t *info; /* result for the next own column: number of cuts, | MISSING if a row has no number */
+    float *cuts;    /* cuts of the own columns so far */
     size_t n_cuts, capacity;
-    uint32_t *key, *other; /* for sorting */
-    uint64_t *pair;        /* keys with the bits of weights */
-    float *mass;           /* weights in the order of keys */
+    uint32_t *key, *other; /* sort keys of the numbers of a column; scratch for sorting them */
+    uint64_t *pair;        /* if rows have weights: key << 32 | bits of the weight */
+    float *mass;           /* weight of the row of each sorted key */
     size_t key_capacity, other_capacity, run_capacity, pair_capacity, mass_capacity;
     struct value_run *run;
 };
 
+/* Returns the first own column of a worker. */
 static size_t bins_column_begin(size_t columns, int worker, int workers)
 {
     return (size_t)((double)columns * worker / workers);
@@ -70,7 +71,7 @@ static inline double sample_weight(const struct maker *m, size_t row)
     return m->weight ? rint((double)m->weight[row] * m->scale) / m->scale : 1;
 }
 
-/* Finds the scale of weights. All workers. */
+/* Sets scale, row and total_rows of the maker from the weights of all rows. All workers. */
 static int sample_weigh(struct maker *m)
 {
     double most = 0, sum[2] = {0};
@@ -99,7 +100,7 @@ static inline bool sample_has_row(const struct maker *m, const struct sample *s,
            sample_weight(m, row) > 0;
 }
 
-/* Counts the numbers of each column in this worker's part of the sample. */
+/* Counts the entries per column in this worker's sample, and adds the weights of its rows. */
 static void sample_count(const struct maker *m, struct sample *s)
 {
     const tr_batch *rows = &m->data->rows;
@@ -125,7 +126,7 @@ static void sample_count(const struct maker *m, struct sample *s)
     }
 }
 
-/* Returns the columns of a piece whose bins a worker makes. */
+/* Returns the own columns of a worker that a piece contains. */
 struct range {
     size_t first, end;
 };
@@ -145,7 +146,8 @@ static inline void sample_copy_number(const struct maker *m, size_t row, float x
 
 /* ---- one column ---- */
 
-/* Makes cuts such that bins have about the same number of rows. A number that fills a bin alone gets its own. */
+/* Makes cuts between the distinct numbers of a column such that bins have about the same number of rows. A number that is
+ * so frequent that its rows fill a bin gets a bin of its own. */
 static int bins_cut_runs(struct maker *m, size_t runs, size_t bins)
 {
     double left = 0, in_bin = 0;
@@ -169,14 +171,14 @@ static int bins_cut_runs(struct maker *m, size_t runs, size_t bins)
 
 /* ---- all columns of a worker ---- */
 
-/* Numbers that this worker received. */
+/* Numbers that this worker received from all workers. */
 struct arrival {
-    uint32_t *count; /* count[w * columns + k]: numbers of own column k from worker w, | MISSING */
-    float *value;    /* numbers of a piece */
-    size_t *at;      /* per worker: index of its next column in value */
+    uint32_t *count; /* count[w * columns + k] is sample.count of worker w for the k-th own column */
+    float *value;    /* numbers of the current piece, sorted by worker */
+    size_t *at;      /* per worker: index in `value` of its numbers of the next column */
 };
 
-/* Sends the numbers of a piece to the workers that make the bins of its columns, and receives those of own columns. */
+/* Sends the numbers of a piece to the workers that own its columns, and receives the numbers of this worker's own columns. */
 static int sample_exchange_piece(const struct maker *m, size_t piece, const struct sample *s,
                                  struct arrival *a)
 {
@@ -185,8 +187,8 @@ static int sample_exchange_piece(const struct maker *m, size_t piece, const stru
            width = m->weight ? 2 : 1, values = 0, total = 0;
     struct range own = sample_columns(m, tr_set_rank(m->tr, TR_SET_WORKERS), piece, s->pieces);
     TR_FREED size_t *bytes = NULL;
-    TR_FREED size_t *at =
-        NULL; /* per column: index of its next number in value; SIZE_MAX: it is in another piece */
+    /* Per column: index of its next number in `value`; SIZE_MAX: another piece contains the column. */
+    TR_FREED size_t *at = NULL;
     TR_FREED struct range *range = NULL;
     TR_FREED float *value = NULL; /* column by column; if rows have weights, the weight follows each number */
     TR_TRY(TR_NEW(&bytes, 2 * workers));
@@ -221,11 +223,11 @@ static int sample_exchange_piece(const struct maker *m, size_t piece, const stru
     return tr_exchange(m->tr, TR_SET_WORKERS, value, bytes, a->value, bytes + workers);
 }
 
-/* Makes the cuts of the k-th column of this worker. */
+/* Makes the cuts of the k-th own column of this worker. */
 static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const struct sample *s)
 {
     size_t mine = m->end - m->first, n = 0;
-    double all = 0, numbers = 0; /* weight of the rows in the sample, and of those with a number */
+    double all = 0, numbers = 0; /* weight of the rows that store an entry; of those whose entry is not NaN */
     uint32_t missing = 0;
     for (int w = 0; w < tr_workers(m->tr); w++) {
         size_t count = a->count[(size_t)w * mine + k] & (MISSING - 1);
@@ -245,8 +247,8 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
     }
     uint32_t values = m->values ? m->values[m->first + k] : 0;
     if (values > 0) {
-        uint32_t cuts =
-            (values < TR_MOST_VALUES ? values : TR_MOST_VALUES) - 1; /* frequent values are first */
+        /* Values of a category are numbered by descending frequency: rare values have no bin. */
+        uint32_t cuts = (values < TR_MOST_VALUES ? values : TR_MOST_VALUES) - 1;
         TR_TRY(TR_GROW(&m->cuts, &m->capacity, m->n_cuts + cuts));
         for (uint32_t i = 0; i < cuts; i++) m->cuts[m->n_cuts++] = (float)i + 0.5f;
         *m->info = cuts;
@@ -264,7 +266,7 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
                 memcpy(&m->mass[i], &bits, sizeof bits);
             }
         }
-        /* the distinct numbers among n sorted keys and additional rows with 0 of the weight `zeros` */
+        /* List the distinct numbers of the n sorted keys. Rows without an entry have the number 0; their weight is `zeros`. */
         double zeros = s->rows - all;
         const uint32_t zero = tr_key_of_float(0);
         size_t runs = 0;
@@ -277,7 +279,7 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
             if (is_zero) zeros = 0;
             for (; i < n && m->key[i] == key; i++) run->rows += m->weight ? (double)m->mass[i] : 1;
         }
-        double most = all - numbers; /* weight of the most frequent number, or of missing numbers */
+        double most = all - numbers; /* weight of the most frequent number, or of rows without a number */
         for (size_t i = 0; i < runs; i++) most = m->run[i].rows > most ? m->run[i].rows : most;
         if (s->rows - most >= (double)m->least * m->row * s->part)
             TR_TRY(bins_cut_runs(m, runs, m->most - (missing > 0)));
@@ -372,9 +374,9 @@ int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, co
     bins->sparse = seen[1] > 0;
     sample.pieces = (size_t)seen[2] * (weight ? 2 : 1) * sizeof(float) / (size_t)workers / PIECE_BYTES + 1;
     m.info = info;
-    /* each worker receives the counts of its columns from all workers */
+    /* Each worker receives the counts of its own columns from all workers. */
     size_t mine = m.end - m.first;
-    TR_FREED size_t *bytes = NULL; /* to each worker, from each worker */
+    TR_FREED size_t *bytes = NULL; /* bytes to send to each worker, then to receive from each worker */
     TR_TRY(TR_NEW(&a.count, (size_t)workers * mine));
     TR_TRY(TR_NEW(&a.at, (size_t)workers));
     TR_TRY(TR_NEW(&bytes, 2 * (size_t)workers));
@@ -403,9 +405,9 @@ void tr_bins_free(struct tr_bins *bins)
 
 /* ================ binned rows ================ */
 
-/* Dense rows are stored as bytes. Columns of sparse rows share a byte if no row has both outside the bin of 0 (exclusive feature
- * bundling of Ke et al., LightGBM, NIPS 2017, without conflicts): one-hot columns become one column again. If the bundles need
- * more memory than lists, rows stay lists. Each worker bundles the columns of its own rows. */
+/* Dense rows are stored as bytes. Two columns of sparse rows may share a byte if every row is in the bin of 0 in at least one of
+ * them (exclusive feature bundling of Ke et al., LightGBM, NIPS 2017, without conflicts): one-hot columns become one column again.
+ * If bundles need more memory than lists, rows stay lists. Each worker bundles the columns of its own rows. */
 
 void tr_trees_huge(void *memory, size_t bytes)
 {
@@ -432,6 +434,7 @@ int tr_binned_open(const struct tr_bins *bins, struct tr_binned *rows, size_t bu
     return binned_open_bytes(rows, bundles);
 }
 
+/* Returns whether a column is in a bundle. */
 static bool binned_has_byte(const struct tr_column_bins *c)
 {
     return c->bins > 1 && c->bins <= TR_BINS;
@@ -452,13 +455,14 @@ int tr_binned_list(const struct tr_bins *bins, struct tr_binned *rows)
 
 /* ---- dense rows ---- */
 
+/* Returns the bin of a number; for NaN, the bin of missing numbers, or c->bins if the column has no such bin. */
 static uint32_t bin_of_number(const struct tr_column_bins *c, float x)
 {
     if (!(x <= c->most)) return c->bins - c->missing;
     return tr_bin_among(c->cut, (size_t)c->bins - 1 - c->missing, x);
 }
 
-/* Finds the bins of n rows of a column by binary search of all rows in parallel: eight steps, each with half the step size. */
+/* Finds the bins of n <= AT_ONCE numbers of a column. All binary searches advance in parallel, in eight steps of halving size. */
 enum { AT_ONCE = 64 };
 TR_CPU_CLONES static void bins_of_numbers(const float cut[TR_BINS], const float *x, size_t stride, size_t n,
                                           uint8_t *bin)
@@ -471,7 +475,7 @@ TR_CPU_CLONES static void bins_of_numbers(const float cut[TR_BINS], const float 
     for (size_t i = 0; i < n; i++) bin[i] = (uint8_t)at[i];
 }
 
-/* Stores the bins of the columns of a block, a few rows at a time, so that these stay in the cache. */
+/* Stores the bins of the columns first .. end - 1 in a block. It processes a few rows at a time, so that they stay in the cache. */
 static void binned_add_block(const struct tr_bins *bins, size_t first, size_t end, const float *x, size_t n,
                              uint8_t *block, size_t width)
 {
@@ -494,7 +498,7 @@ static void binned_add_block(const struct tr_bins *bins, size_t first, size_t en
         }
 }
 
-/* Number of rows after which their numbers are freed. */
+/* Number of rows that are converted to bins before their numbers are freed. */
 enum { ROWS_AT_ONCE = 65536 };
 static int binned_open_dense(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
 {
@@ -568,14 +572,14 @@ int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows)
 {
     uint64_t n = rows->begin[rows->n];
     size_t most = (size_t)(n * sizeof *rows->place / rows->n) + 1, columns = 0, bundles = 0;
-    TR_FREED uint32_t *column = NULL; /* per bin: its column */
-    TR_FREED uint64_t *begin =
-        NULL; /* the rows row[begin[c]] .. row[begin[c + 1] - 1] of column c are not in the bin of 0 */
+    TR_FREED uint32_t *column = NULL; /* per bin: the column that it belongs to */
+    /* The rows row[begin[c]] .. row[begin[c + 1] - 1] are not in the bin of 0 of column c. */
+    TR_FREED uint64_t *begin = NULL;
     TR_FREED uint32_t *row = NULL;
-    TR_FREED uint64_t *order =
-        NULL; /* complements of (number of rows, column): ascending = by descending number of rows */
+    /* Columns by descending number of such rows: ascending list of ~(number of rows << 32 | column). */
+    TR_FREED uint64_t *order = NULL;
     TR_FREED uint32_t *bytes = NULL; /* per bundle: number of byte values in use */
-    /* per bundle: a bit per row that is not 0 in one of its columns; NULL after the last one */
+    /* Per bundle: a bit per row, 1 if the row is not in the bin of 0 in a column of the bundle. NULL follows the last bundle. */
     TR_CLOSED_BY(bundler_free) uint64_t **taken = NULL;
     TR_TRY(TR_NEW(&rows->bundled, bins->columns));
     TR_TRY(TR_NEW(&column, bins->total));
@@ -585,7 +589,7 @@ int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows)
     TR_TRY(TR_NEW(&taken, most + 1));
     TR_TRY(TR_NEW(&bytes, most));
 
-    /* the rows of each column */
+    /* Fill `begin` and `row`, then `order`. */
     for (uint32_t c = 0; c < bins->columns; c++)
         for (uint32_t k = 0; k < bins->column[c].bins; k++) column[bins->column[c].offset + k] = c;
     for (uint64_t k = 0; k < n; k++) begin[column[rows->place[k]] + 2]++;
@@ -597,7 +601,7 @@ int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows)
         if (bins->column[c].bins > 1) order[columns++] = ~((begin[c + 1] - begin[c]) << 32 | c);
     qsort(order, columns, sizeof *order, tr_compare_u64);
 
-    /* Each column goes to the first bundle where it fits. */
+    /* Put each column into the first bundle with enough unused byte values and no common row. */
     for (size_t i = 0; i < columns; i++) {
         uint32_t c = (uint32_t)~order[i], values = bins->column[c].bins - 1u, at = 0;
         for (; at < bundles; at++) {
@@ -617,7 +621,7 @@ int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows)
         bytes[at] += values;
     }
 
-    /* Bytes replace the lists of the rows. */
+    /* Replace the lists of the rows by bytes. */
     TR_TRY(binned_open_bytes(rows, bundles));
     for (size_t i = 0; i < rows->n; i++)
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {

@@ -39,31 +39,32 @@ void tr_forest_free(struct tr_forest *f)
     *f = (struct tr_forest){0};
 }
 
-/* ================ rows go down trees ================ */
+/* ================ prediction ================ */
 
-/* A scorer processes TR_SIDE rows together. It stores the numbers of the columns that trees use column by column. In a small tree
- * all nodes are evaluated: each node for which a row goes right removes the leaves on its left from the row's set of leaves, and
- * the first leaf that remains is the result (Lucchese et al., QuickScorer, SIGIR 2015). In a larger tree rows move from node to
- * node. */
-enum { MOST_NODES = 63 }; /* nodes of a tree with 32 leaves */
+/* A scorer processes TR_SIDE rows together. It stores their numbers column by column, for the columns that trees use. In a small
+ * tree all nodes are evaluated: if a row goes right at a node, the leaves below the left child are removed from the row's set of
+ * leaves. The first leaf that remains is the result (Lucchese et al., QuickScorer, SIGIR 2015). In a larger tree, each row follows
+ * its path from the root. */
+enum { MOST_NODES = 63 }; /* maximum number of nodes of a small tree, with 32 leaves */
 enum { NONE = -1 };
 
+/* A node as the scorer needs it. */
 struct question {
-    uint32_t at;   /* index of the column's numbers */
-    uint32_t stay; /* leaves that remain for rows that go right; during preparation: number of leaves below */
-    uint32_t leaf; /* i-th element of a tree: the node of its i-th leaf */
+    uint32_t at;   /* index of the column's numbers in tr_scorer.number */
+    uint32_t stay; /* a bit per leaf that remains if a row goes right; at first: number of leaves below */
+    uint32_t leaf; /* in the i-th question of a tree: the node of the tree's i-th leaf */
 };
 
 struct tr_scorer {
     const struct tr_forest *forest;
-    size_t first;              /* first tree */
+    size_t first;              /* index of the first tree that is scored */
     struct question *question; /* per node */
     size_t n_used;
-    uint32_t *used;   /* columns that the trees use, ascending */
-    uint32_t *place;  /* per column: its index in used, or NONE */
-    uint32_t *offset; /* sparse binned rows: first bins of the used columns */
-    float *number;    /* per used column: the numbers of TR_SIDE rows */
-    uint32_t leaf[TR_SIDE];
+    uint32_t *used;         /* columns that the trees use, ascending */
+    uint32_t *place;        /* per column: its index in `used`, or NONE */
+    uint32_t *offset;       /* sparse binned rows: index of the first bin of each used column */
+    float *number;          /* number[k * TR_SIDE + i] is the number of row i in column used[k] */
+    uint32_t leaf[TR_SIDE]; /* result of tr_scorer_leaves() */
 };
 
 /* ---- opening ---- */
@@ -137,7 +138,7 @@ void tr_scorer_read(struct tr_scorer *s, const tr_batch *rows, const tr_key *key
         }
 }
 
-/* Returns a number that belongs to the bin. */
+/* Returns any number that belongs to a bin. The scorer compares it in place of the original number of a row. */
 static float scorer_number_of_bin(const struct tr_column_bins *c, uint32_t bin)
 {
     uint32_t numbers = c->bins - (uint32_t)c->missing;
@@ -152,7 +153,7 @@ static void scorer_read_binned(struct tr_scorer *s, const struct tr_bins *bins, 
         for (size_t i = 0; i < n; i++)
             s->number[k * TR_SIDE + i] =
                 scorer_number_of_bin(&bins->column[s->used[k]], tr_bin_of(bins, rows, first + i, s->used[k]));
-    if (rows->block || s->n_used == 0) return; /* n_used = 0: no tree has a split */
+    if (rows->block || s->n_used == 0) return; /* n_used is 0 if no tree has a split */
     for (size_t k = 0; k < s->n_used; k++) s->offset[k] = (uint32_t)bins->column[s->used[k]].offset;
     memset(s->number, 0, s->n_used * TR_SIDE * sizeof *s->number);
     for (size_t i = 0; i < n; i++)
@@ -168,6 +169,7 @@ static void scorer_read_binned(struct tr_scorer *s, const struct tr_bins *bins, 
 
 /* ---- trees ---- */
 
+/* Finds the leaves of TR_SIDE rows in a small tree of n nodes. */
 TR_CPU_CLONES static void scorer_ask_all(const struct tr_forest *f, const struct tr_node *node, size_t n,
                                          const struct question *q, const float *number, uint32_t *leaf)
 {
@@ -236,17 +238,19 @@ int tr_trees_score(const struct tr_trees *m, const struct tr_binned *rows, size_
 
 /* ================ contributions ================ */
 
-/* Shapley values of the expectation of the trees when only some features are known (Lundberg, Erion and Lee, Consistent
- * individualized feature attribution for tree ensembles, 2018, algorithm 2). At a split by an unknown feature, a row follows both
- * branches, weighted by the training rows. */
-/* A feature on the path from the root. */
+/* The contribution of a feature is its Shapley value: the mean change of the expected value of the trees when the feature becomes
+ * known, over all sets of other known features (Lundberg, Erion and Lee, Consistent individualized feature attribution for tree
+ * ensembles, 2018, algorithm 2). At a split by an unknown feature, a row follows both branches, weighted by the training rows. */
+
+/* A feature on the path from the root to a node. */
 struct tr_known {
     uint32_t feature;
-    double unknown; /* share of the training rows that follow the path if the feature is unknown */
-    double is;      /* 1 if the row follows the path, otherwise 0 */
-    double weight;  /* of the subsets with this number of known features */
+    double unknown; /* fraction of the training rows that follow the path at the splits by the feature */
+    double is;      /* 1 if the explained row follows the path at these splits, otherwise 0 */
+    double weight;  /* in the i-th element: weight of the sets with i known features of the path */
 };
 
+/* Arguments of contributions_descend() that are equal for all nodes of a tree. */
 struct explainer {
     const struct tr_forest *forest;
     const struct tr_node *tree;
@@ -255,9 +259,9 @@ struct explainer {
     double *to;
 };
 
-/* Returns the sum of the weights without the feature at index `at` of n + 1 features.
+/* Returns the sum of the weights of a path of n + 1 features after the feature at index `at` is removed.
  *
- * @param [in] go  remove the feature from the path */
+ * @param [in] go  whether to remove the feature in `path`; otherwise `path` does not change */
 static double path_without(struct tr_known *path, size_t n, size_t at, bool go)
 {
     double next = path[n].weight, sum = 0, is = path[at].is, unknown = path[at].unknown;
@@ -278,13 +282,14 @@ static double path_without(struct tr_known *path, size_t n, size_t at, bool go)
 
 /* Adds the contributions of the leaves below a node.
  *
- * @param [in] above  n features on the path to the parent; the path to the node is stored behind them */
+ * @param [in] above   n features on the path to the parent; the path to the node is written behind them
+ * @param [in] branch  feature of the parent's split, for the branch to the node */
 static void contributions_descend(const struct explainer *e, size_t at, struct tr_known *above, size_t n,
                                   struct tr_known branch)
 {
     const struct tr_node *node = e->tree + at;
     struct tr_known *path = above + n;
-    if (branch.unknown == 0 && branch.is == 0) return; /* no row arrives */
+    if (branch.unknown == 0 && branch.is == 0) return; /* no row reaches the node */
     for (size_t i = 0; i < n; i++) path[i] = above[i];
     path[n] = (struct tr_known){branch.feature, branch.unknown, branch.is, n == 0};
     for (size_t i = n; i-- > 0;) {
@@ -321,7 +326,7 @@ int tr_contributions_open(const struct tr_forest *f, struct tr_contributions *c)
     TR_TRY(TR_NEW(&c->weight, f->nodes));
     TR_TRY(TR_NEW(&c->mean, f->nodes));
     for (size_t t = 0; t < f->trees; t++) {
-        /* weights and mean values of nodes follow from those of the leaves below */
+        /* Compute the weight and mean value of each inner node from its children, which have larger indices. */
         size_t first = (size_t)f->begin[t], n = (size_t)f->begin[t + 1] - first;
         const struct tr_node *node = f->node + first;
         double *weight = c->weight + first, *mean = c->mean + first;

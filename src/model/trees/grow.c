@@ -1,4 +1,6 @@
-/* Growing one tree: splits, histograms, rows of leaves, values of leaves. */
+/* Grows one tree: finds splits, builds histograms, divides the rows of leaves, and computes the values of leaves. In this file,
+ * g and h are sums of gradients and of second derivatives (curvature). The histogram of a leaf has a pair per bin: the sum of the
+ * pairs of the leaf's rows in this bin. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +15,7 @@
 
 /* Returns the gain of a child whose gradients sum to g and second derivatives to h.
  *
- * @param [out] value  of the child as a leaf, within its bounds
- */
+ * @param [out] value  value that the child would have as a leaf, within the bounds s->low and s->high */
 static inline float child_gain(const struct tr_scan *s, float g, float h, float l2, float *value)
 {
     float v = -g / (h + l2);
@@ -22,6 +23,7 @@ static inline float child_gain(const struct tr_scan *s, float g, float h, float 
     return -*value * (2 * g + (h + l2) * *value);
 }
 
+/* Returns the gain of a split whose left child has the sums g and h; 0 if a child is too small. */
 static inline float split_gain(const struct tr_scan *s, float g, float h)
 {
     float other_g = s->all_gradient - g, other_h = s->all_curvature - h;
@@ -29,7 +31,7 @@ static inline float split_gain(const struct tr_scan *s, float g, float h)
     return h < s->least || other_h < s->least ? 0 : value;
 }
 
-/* Like scan_bins(), for fewer bins than vector instructions pay for. Sparse rows have many columns with two bins. */
+/* Does the work of scan_bins() for so few bins that vector instructions would be slower. Sparse columns often have two bins. */
 enum { FEW_BINS = 4 };
 static void scan_few_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair left,
                           struct tr_split *best, uint32_t column, bool missing_left)
@@ -47,8 +49,8 @@ static void scan_few_bins(const struct tr_scan *s, const tr_pair *hist, size_t n
     }
 }
 
-/* Returns the first bin with the largest gain, and the gain; n if no gain is larger than *most. Positive floats have the order of
- * their bits. */
+/* Finds the first bin whose split has the largest gain, and writes this gain to *most. Returns n if no gain is larger than *most.
+ * Gains are compared as integers: non-negative floats have the order of their bits. */
 TR_CPU_CLONES static size_t scan_best_bin(const struct tr_scan *s, const tr_pair *sum, size_t n, float *most)
 {
     union {
@@ -69,7 +71,7 @@ TR_CPU_CLONES static size_t scan_best_bin(const struct tr_scan *s, const tr_pair
 
 /* Tries the splits where bins 0 .. t go left, for each t < n.
  *
- * @param [in] before  sums of missing numbers that go left too */
+ * @param [in] before  pair of the missing numbers if they go left, otherwise 0 */
 static void scan_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair before,
                       struct tr_split *best, uint32_t column, bool missing_left)
 {
@@ -98,8 +100,8 @@ static bool column_is_drawn(const struct tr_trees *m, size_t column)
     return (double)(random >> 11) < part * 0x1p53;
 }
 
-/* Like scan_bins(), with model.monotone: the values of the children are within the bounds of the leaf and ordered by `direction` (0:
- * any order). */
+/* Does the work of scan_bins() with model.monotone: the values of the children must be within the bounds of the leaf, and the right
+ * value must not be smaller (direction 1) or larger (direction -1) than the left value. */
 static void scan_bounded(const struct tr_scan *s, int direction, const tr_pair *hist, size_t n,
                          tr_pair before, struct tr_split *best, uint32_t column, bool missing_left)
 {
@@ -120,12 +122,13 @@ static void scan_bounded(const struct tr_scan *s, int direction, const tr_pair *
 
 /* ================ splits: sets of categories ================ */
 
-/* Values are sorted by their mean gradient, and a prefix or a suffix of this order goes left; for two classes and squared errors no
- * other set is better (Fisher 1958; Ke et al., LightGBM, NIPS 2017). Four rules of LightGBM prevent that rare values are overfit:
- * sums are smoothed, children are regularized more than those of numbers, few values go left, and each side has a minimum of
- * rows. */
-enum { ONE_VALUE = 4 }; /* up to this number of values, only single values go left */
+/* The values of a category are sorted by mean gradient, and a prefix or suffix of the sorted list goes left. For two classes and
+ * squared errors no other set is better (Fisher 1958; Ke et al., LightGBM, NIPS 2017). Four rules of LightGBM avoid overfitting to
+ * rare values: mean gradients are smoothed, the children have an additional L2 regularization (model.category_l2), few values go
+ * left, and each side has a minimum number of rows. */
+enum { ONE_VALUE = 4 }; /* if a category has at most this number of values, only sets of one value go left */
 
+/* Compares struct tr_category_value by `order`, then by bin. */
 static int category_compare(const void *a, const void *b)
 {
     const struct tr_category_value *x = a, *y = b;
@@ -140,7 +143,7 @@ static float category_gain(const struct tr_scan *s, float g, float h, float l2)
            child_gain(s, s->all_gradient - g, s->all_curvature - h, l2, &value) - s->parent;
 }
 
-/* Sets *best: the first n values go left, in steps of `step`. */
+/* Sets *best to the split where the values value[0], value[step] .. value[(n - 1) * step] go left. */
 static void category_set_split(const struct tr_category_value *value, ptrdiff_t step, size_t n,
                                const tr_pair *hist, float gain, uint32_t column, struct tr_split *best)
 {
@@ -151,7 +154,9 @@ static void category_set_split(const struct tr_category_value *value, ptrdiff_t 
     }
 }
 
-/* Tries the sets that start at one end of the order. */
+/* Tries the prefixes (step 1) or suffixes (step -1) of the sorted list of n values as sets that go left.
+ *
+ * @param [in] value  first value of the list, or the last one for suffixes */
 static void category_scan_order(const struct tr_scan *s, const struct tr_trees_options *o,
                                 const struct tr_category_value *value, ptrdiff_t step, size_t n,
                                 const tr_pair *hist, uint32_t column, struct tr_split *best)
@@ -196,7 +201,7 @@ static void scan_category(struct tr_category_value *value, const struct tr_scan 
     category_scan_order(s, o, value + used - 1, -1, used, hist, column, best);
 }
 
-/* ================ splits: all of a column ================ */
+/* ================ splits: one column ================ */
 
 bool tr_scan_begin(const struct tr_trees *m, const struct tr_leaf_sums *leaf, double part, struct tr_scan *s)
 {
@@ -225,13 +230,13 @@ void tr_scan_column(const struct tr_trees *m, const struct tr_scan *s, const tr_
 {
     const struct tr_column_bins *column = &m->bins.column[c];
     if (column->bins < 2) return;
-    tr_pair apart = s->sum - hist[column->zero]; /* one of the two children has at most these rows */
+    tr_pair apart = s->sum - hist[column->zero]; /* a child without the bin of 0 has at most these rows */
     if ((float)tr_pair_curvature(apart) * s->curvature < s->least || !column_is_drawn(m, c)) return;
     if (column->category)
         scan_category(m->categories, s, m->o, hist, (size_t)column->bins - column->missing, (uint32_t)c,
                       best);
     else {
-        /* missing numbers go to either side */
+        /* Try the splits with missing numbers on the right side, then on the left side. */
         size_t numbers = (size_t)column->bins - column->missing;
         tr_pair missing = column->missing ? hist[numbers] : 0;
         for (int left = 0; left <= (missing != 0); left++) {
@@ -243,7 +248,7 @@ void tr_scan_column(const struct tr_trees *m, const struct tr_scan *s, const tr_
     }
 }
 
-/* Compares splits by different columns. */
+/* Returns whether a is better than b. Of equal gains, the smaller column is better, so that all workers choose the same split. */
 static bool split_is_better(const struct tr_split *a, const struct tr_split *b)
 {
     return a->gain > b->gain || (a->gain == b->gain && a->gain > 0 && a->column < b->column);
@@ -256,7 +261,8 @@ size_t tr_split_bytes(const struct tr_trees *m)
 
 /* ================ histograms and rows of leaves ================ */
 
-enum { AHEAD = 16 }; /* number of rows to prefetch; lists are this much longer */
+/* Distance of prefetching in rows: m->row has at least this number of unused elements at its end. */
+enum { AHEAD = 16 };
 
 /* Reads the bins of four columns, the first in the lowest byte. */
 static inline uint32_t four_bins(const uint8_t *bin)
@@ -269,8 +275,10 @@ static inline uint32_t four_bins(const uint8_t *bin)
     return four;
 }
 
-/* Adds rows of one block to 32-bit sums of its columns, TR_BINS per column. A constant width lets the compiler unroll the inner
- * loop. Loads and stores dominate the time, so four bins are loaded together. */
+/* Adds the pairs of n rows to the 32-bit sums of a block's bundles, TR_BINS sums per bundle. Callers pass a constant width, so that
+ * the compiler unrolls the inner loop. Loads and stores dominate the time, so four bins are loaded together.
+ *
+ * @param [in] all  the rows are 0 .. n - 1; otherwise row[0 .. n - 1] */
 static inline __attribute__((always_inline)) void histogram_add_rows(const uint8_t *block, size_t width,
                                                                      const uint32_t *row,
                                                                      const uint32_t *pair, size_t n, bool all,
@@ -310,7 +318,7 @@ static void histogram_add_block(const uint8_t *block, size_t width, const uint32
     }
 }
 
-/* Adds the 32-bit sums of bundles to the 64-bit histogram of their columns. */
+/* Adds the 32-bit sums of the bundles first .. end - 1 to the 64-bit histogram of their columns. */
 TR_CPU_CLONES static void histogram_widen(const struct tr_bins *bins, const struct tr_binned *rows,
                                           size_t first, size_t end, const uint32_t *sum, tr_pair *hist)
 {
@@ -318,7 +326,7 @@ TR_CPU_CLONES static void histogram_widen(const struct tr_bins *bins, const stru
         for (size_t i = rows->column_begin[b]; i < rows->column_begin[b + 1]; i++) {
             const struct tr_column_bins *column = &bins->column[rows->column[i]];
             const uint32_t *from = sum + rows->bundled[rows->column[i]].first;
-            bool shared = from > sum; /* a shared byte: the bin of 0 has no byte value */
+            bool shared = from > sum; /* several columns share the byte: the bin of 0 has no byte value */
             size_t zero = shared ? column->zero : column->bins;
             tr_pair *to = hist + column->offset;
             for (size_t k = 0; k < zero; k++) to[k] += tr_pair_of_row(from[k]);
@@ -326,7 +334,7 @@ TR_CPU_CLONES static void histogram_widen(const struct tr_bins *bins, const stru
         }
 }
 
-/* Returns the number of rows that can be added before one of the 32-bit sums can overflow. */
+/* Returns how many rows can be added until a half of a 32-bit sum can overflow. */
 TR_CPU_CLONES static size_t histogram_capacity(const uint32_t *sum, size_t bundles, unsigned bits)
 {
     int32_t most_g = 0, most_h = 0;
@@ -340,7 +348,8 @@ TR_CPU_CLONES static size_t histogram_capacity(const uint32_t *sum, size_t bundl
     return (size_t)tr_min_size((size_t)(0xffff - most_h) >> bits, (size_t)(0x7fff - most_g) >> (bits - 1));
 }
 
-/* Adds rows that are stored as bytes. While rows are spread over the bins, many more rows can be added than would fill one bin. */
+/* Adds rows that are stored as bytes to a histogram. 32-bit sums are widened when they could overflow. Rows are usually spread over
+ * many bins: then this is needed much less often than if all rows were in one bin. */
 static void histogram_add_bytes(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
                                 const uint32_t *pair, size_t n, bool all, unsigned bits, tr_pair *hist)
 {
@@ -389,16 +398,16 @@ static void histogram_add(const struct tr_bins *bins, const struct tr_binned *ro
 
 /* ---- dividing the rows of a leaf ---- */
 
-/* The bytes of a column, `apart` bytes from row to row, and a bit per byte value: 1 = left. */
+/* The bytes of a column's bundle. */
 struct side_bytes {
-    const uint8_t *byte;
+    const uint8_t *byte; /* byte[i * apart] is the byte of row i */
     size_t apart;
-    uint32_t left[TR_BINS / 32];
+    uint32_t left[TR_BINS / 32]; /* a bit per byte value: 1 if rows with this byte go left */
 };
 
 #ifdef TR_CPU_LEVELS
 
-/* Finds the sides of eight rows at a time; returns the number of rows processed. */
+/* Finds the sides of rows like sides_find(), eight at a time. Returns the number of rows processed, a multiple of 64. */
 static __attribute__((target("avx2"))) size_t sides_find_avx2(const struct side_bytes *of,
                                                               const uint32_t *row, size_t n, uint64_t *side)
 {
@@ -420,7 +429,10 @@ static __attribute__((target("avx2"))) size_t sides_find_avx2(const struct side_
 }
 #endif
 
-/* Finds the sides of n rows: a bit per row, 1 = left. left: per bin. */
+/* Finds the sides of n rows in a split.
+ *
+ * @param [in]  left  per bin of the column: 1 if it goes left, otherwise 0
+ * @param [out] side  a bit per row: 1 if it goes left */
 static void sides_find(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
                        const uint8_t *left, const uint32_t *row, size_t n, uint64_t *side)
 {
@@ -453,9 +465,9 @@ static void rows_swap(uint32_t *of, size_t a, size_t b)
     of[b] = at_a;
 }
 
-/* Moves rows that go left before those that go right, with their gradients. Returns the number of rows that go left.
+/* Moves the rows that go left, and their pairs, before those that go right. Returns the number of rows that go left.
  *
- * The number of right rows in the left part equals the number of left rows in the right part: they are swapped in pairs. */
+ * If n rows among the first `left` rows go right, then n of the other rows go left: they are swapped in pairs. */
 TR_CPU_CLONES static size_t rows_divide(const uint64_t *side, uint32_t *row, uint32_t *pair, size_t n)
 {
     size_t left = 0;
@@ -478,34 +490,34 @@ TR_CPU_CLONES static size_t rows_divide(const uint64_t *side, uint32_t *row, uin
 
 /* ================ growing a tree ================ */
 
-enum { SPARE = 64 }; /* elements after a list that are read but not used */
+enum { SPARE = 64 }; /* unused elements at the end of a list, which prefetching and vector loads read */
 
 struct leaf {
-    size_t begin, end; /* range of its rows in the list */
-    bool all;          /* its rows are 0 .. end - 1 in this order */
+    size_t begin, end; /* range of the leaf's rows in m->row and m->pair */
+    bool all;          /* the rows of the leaf are 0 .. end - 1, in this order */
     uint64_t depth;
-    size_t node, slot;
-    struct leaf *child; /* two children; NULL: its rows are not divided yet */
+    size_t node, slot;  /* index of the node in the tree; index of the histogram in tr_trees_grower.slot */
+    struct leaf *child; /* left child, followed by the right one; NULL: the rows are not divided yet */
     struct tr_leaf_sums sums;
-    struct tr_split split;
+    struct tr_split split; /* the best split of the leaf */
 };
 
 struct tr_trees_grower {
-    struct tr_trees_share share;  /* this worker's share of the columns */
-    tr_pair *slot;                /* histograms of the share; leaf->slot is an index */
-    tr_pair *own;                 /* voting: slots contain only this worker's rows; here their sums */
-    struct leaf *pool;            /* all leaves whose split is known */
-    struct leaf **leaf;           /* leaves of the tree so far */
-    size_t pooled, leaves, slots; /* numbers in use */
-    size_t ahead;                 /* number of leaves that already have children */
-    double numbers;               /* mean number of bins that a worker adds for all rows */
+    struct tr_trees_share share; /* columns of the histograms: this worker's share; voting: all columns */
+    tr_pair *slot;      /* histograms of leaves, share.bins pairs each; voting: of this worker's rows only */
+    tr_pair *own;       /* voting, per slot: sum of the pairs of this worker's rows */
+    struct leaf *pool;  /* memory of all leaves, with the ones already split and ones not in the tree yet */
+    struct leaf **leaf; /* leaves of the tree so far */
+    size_t pooled, leaves, slots; /* numbers of elements of pool, leaf and slot in use */
+    size_t ahead;                 /* number of leaves of the tree whose rows are already divided */
+    double numbers; /* mean number of bins that a worker adds to build a histogram of all rows */
     struct tr_node *node;
     struct tr_node_note *note;
-    uint8_t *goes_left; /* per bin: whether it goes left */
-    size_t most_bins;   /* maximum of a column */
-    size_t nodes;
-    int64_t *sums;      /* per leaf: sums of gradients and second derivatives, in steps */
-    size_t split_bytes; /* bytes of a split that are sent */
+    uint8_t *goes_left; /* per bin of the column of a split: whether it goes left */
+    size_t most_bins;   /* length of goes_left: maximum number of bins of a column + 1 */
+    size_t nodes;       /* number of nodes of the tree so far */
+    int64_t *sums;      /* per leaf: sums of gradients and second derivatives, in steps of tr_trees_grow() */
+    size_t split_bytes; /* result of tr_split_bytes() */
 };
 
 static double grow_curvature(const struct tr_trees *m, tr_pair p)
@@ -515,8 +527,8 @@ static double grow_curvature(const struct tr_trees *m, tr_pair p)
 
 /* ---- histograms ---- */
 
-/* Builds the histograms of n leaves with consecutive slots: sums over all rows, of the columns of the share. Voting: of one leaf and
- * this worker's rows. */
+/* Builds the histograms of n leaves with consecutive slots: sums over the rows of all workers, for the columns of the share.
+ * solve.parallel voting: n is 1, and only this worker's rows are summed. */
 static int grow_build(struct tr_trees *m, struct leaf *const *leaf, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
@@ -534,7 +546,7 @@ static int grow_build(struct tr_trees *m, struct leaf *const *leaf, size_t n)
     for (size_t i = leaf[0]->begin; i < leaf[0]->end && m->voting; i++) sum += tr_pair_of_row(m->pair[i]);
     if (m->voting) g->own[leaf[0]->slot] = sum;
     for (size_t k = 0; k < n && m->bins.sparse;
-         k++) /* the bin of 0 gets the sum of the leaf minus the other bins */
+         k++) /* sparse rows do not store the bin of 0: it gets the sum of the leaf minus the other bins */
         for (size_t c = g->share.first; c < g->share.last; c++) {
             const struct tr_column_bins *column = &m->bins.column[c];
             tr_pair *bin = slot + k * g->share.bins + column->offset - g->share.offset,
@@ -583,13 +595,14 @@ static int grow_find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t
 
 /* ---- growing ---- */
 
+/* Makes the root from the drawn rows, and finds its split. */
 static int grow_start_tree(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
     struct leaf *root = g->leaf[0] = &g->pool[0];
     size_t n = 0;
     bool all = m->o->rows >= 1 || m->members > 1;
-    int64_t sum[3] = {0}; /* gradients; number of rows with a weight above 0; weights in steps */
+    int64_t sum[3] = {0}; /* sum of pairs; number of rows with a weight above 0; sum of weights in steps */
     for (size_t i = m->own_first; i < m->own_first + m->own_rows; i++) {
         if (m->o->rows < 1 && !m->drawn[i]) continue;
         sum[0] += tr_pair_of_row(m->pair[i]);
@@ -604,7 +617,7 @@ static int grow_start_tree(struct tr_trees *m)
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, 3));
     *root = (struct leaf){.end = n, .all = all, .sums = {sum[0], -INFINITY, INFINITY}};
-    /* a row of weight n counts as n rows; if the mean weight is below 1, each row counts as one */
+    /* A row of weight w counts as w rows; if the mean weight is below 1, each row counts as one row. */
     double rows = m->weight ? fmax((double)sum[1], (double)sum[2] / m->weight_steps) : (double)sum[1];
     m->tree.base = grow_curvature(m, root->sums.sum) / fmax(rows, 1);
     g->pooled = g->leaves = g->slots = g->nodes = 1;
@@ -614,7 +627,8 @@ static int grow_start_tree(struct tr_trees *m)
     return grow_find_splits(m, &root, 1);
 }
 
-/* Returns the leaf with the largest gain, or the next one after leaf `after`; NONE: there is none. */
+/* Returns the index of the leaf with the largest gain, or, unless `after` is NONE, of the leaf that follows leaf `after` in
+ * descending order of gains; NONE: there is no such leaf. */
 static const size_t NONE = SIZE_MAX;
 static size_t grow_next_leaf(const struct tr_trees *m, size_t after)
 {
@@ -630,7 +644,7 @@ static size_t grow_next_leaf(const struct tr_trees *m, size_t after)
     return best;
 }
 
-/* Returns whether missing numbers go left. If the training data have none, they go to the side with more rows. */
+/* Returns whether missing numbers go left. If no number is missing in the training data, they go to the side with more rows. */
 static bool grow_missing_left(const struct tr_trees *m, const struct leaf *leaf)
 {
     const struct tr_split *s = &leaf->split;
@@ -638,6 +652,7 @@ static bool grow_missing_left(const struct tr_trees *m, const struct leaf *leaf)
     return 2 * (uint64_t)tr_pair_curvature(s->left) >= tr_pair_curvature(leaf->sums.sum);
 }
 
+/* Makes the node of a leaf an inner node, and adds two leaves as its children to the tree. */
 static int grow_add_node(struct tr_trees *m, const struct leaf *leaf)
 {
     struct tr_trees_grower *g = m->grower;
@@ -658,6 +673,7 @@ static int grow_add_node(struct tr_trees *m, const struct leaf *leaf)
     return TR_OK;
 }
 
+/* Divides the rows of a leaf between its two children, which are added to the pool. */
 static int grow_divide(struct tr_trees *m, struct leaf *leaf)
 {
     struct tr_trees_grower *g = m->grower;
@@ -680,7 +696,7 @@ static int grow_divide(struct tr_trees *m, struct leaf *leaf)
     left->sums.sum = leaf->split.left;
     right->sums.sum -= leaf->split.left;
     if (m->direction && m->direction[column] != 0) {
-        /* The middle between the values of two children bounds all leaves below them (the basic method of LightGBM). */
+        /* The mean of the values of the two children bounds the values of all leaves below them (as in LightGBM, method basic). */
         bool up = m->direction[column] > 0;
         tr_pair sum[2] = {left->sums.sum, right->sums.sum};
         double bound = 0;
@@ -696,8 +712,8 @@ static int grow_divide(struct tr_trees *m, struct leaf *leaf)
     return TR_OK;
 }
 
-/* Finds the splits of the children of n leaves. The histogram of the smaller child is built; the other is the difference to the
- * parent's. */
+/* Finds the splits of the children of n leaves. The histogram of the smaller child is built from its rows; the histogram of the
+ * larger child is the parent's minus that of the smaller child, and takes the parent's slot. */
 static int grow_find_children(struct tr_trees *m, struct leaf *const *parent, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
@@ -720,8 +736,8 @@ static int grow_find_children(struct tr_trees *m, struct leaf *const *parent, si
     return grow_find_splits(m, child, 2 * n);
 }
 
-/* Divides the rows of the best leaf and finds the splits of its children. If this needs messages, other leaves are processed with it:
- * the better half of the leaves that can still be split. The tree does not depend on this choice. */
+/* Divides the rows of the best leaf and finds the splits of its children. If workers are on several machines, other leaves with
+ * large gains are divided in the same step, because they will probably be split too. The tree does not depend on this choice. */
 static int grow_prepare(struct tr_trees *m, size_t best)
 {
     struct tr_trees_grower *g = m->grower;
@@ -734,8 +750,7 @@ static int grow_prepare(struct tr_trees *m, size_t best)
     for (size_t k = best, before = 1; n < most && before < (splits + 1) / 2; before++) {
         k = grow_next_leaf(m, k);
         if (k == NONE) break;
-        /* If the histogram of a child takes no longer than a few messages, examining a leaf that is not split in the end costs
-         * little. */
+        /* The leaf may not be split in the end. It is examined only if the histogram of its smaller child is cheap. */
         struct leaf *next = g->leaf[k];
         uint32_t all = tr_pair_curvature(next->sums.sum), left = tr_pair_curvature(next->split.left);
         double small = left < all - left ? left : all - left;
@@ -748,8 +763,8 @@ static int grow_prepare(struct tr_trees *m, size_t best)
 
 /* ---- values of leaves ---- */
 
-/* Adds gradients and second derivatives, rounded to steps. There are fewer than 2^31 rows (most_rows() in trees.c), so no sum
- * overflows. */
+/* Adds gradients and second derivatives to sum[0] and sum[1], each rounded to an integer number of steps (by_g and by_h are the
+ * numbers of steps per 1). There are fewer than 2^31 rows (most_rows() in trees.c), so no sum overflows. */
 TR_CPU_CLONES static void leaves_add_exactly(const float *gradient, const float *curvature, size_t n,
                                              float by_g, float by_h, int64_t sum[2])
 {
@@ -762,13 +777,14 @@ TR_CPU_CLONES static void leaves_add_exactly(const float *gradient, const float 
     sum[1] += sum_h;
 }
 
-/* If all members of a group have the rows of all leaves, each member sums some leaves. */
+/* Returns whether this worker sums the rows of a leaf. With solve.parallel feature every member of a group has all rows of the
+ * group: then each member sums the rows of some leaves. */
 static bool leaves_is_mine(const struct tr_trees *m, size_t leaf)
 {
     return leaf % m->members == m->member;
 }
 
-/* Losses without curvature: replaces the values of leaves by quantiles of the residuals. */
+/* For losses without curvature, such as quantile: replaces the values of leaves by quantiles of the residuals. */
 static int leaves_renew(struct tr_trees *m, double part)
 {
     struct tr_trees_grower *g = m->grower;
@@ -779,7 +795,7 @@ static int leaves_renew(struct tr_trees *m, double part)
     TR_TRY(TR_NEW(&value, g->leaves));
     if (!m->scratch) TR_TRY(TR_NEW(&m->scratch, m->rows.n));
     float gradient[TR_GRADIENTS];
-    if (m->weight || m->drawn) { /* losses without curvature have the weight as second derivative */
+    if (m->weight || m->drawn) { /* these losses return the weight of a row as its second derivative */
         TR_TRY(TR_NEW(&weight, m->rows.n));
         for (size_t i = 0, n; i < m->rows.n; i += n) {
             n = tr_min_size(TR_GRADIENTS, m->rows.n - i);
@@ -841,7 +857,7 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
         *value = (float)(rate * (double)fminf(fmaxf(*value, leaf->sums.low), leaf->sums.high));
     }
     TR_TRY(tr_forest_add(&m->forest, g->node, g->note, g->nodes));
-    /* Add the tree to the scores of training rows. If it was grown on all rows, the lists contain the leaf of each row. */
+    /* Add the tree to the scores of the training rows. If all rows were drawn, the lists of the leaves contain every row. */
     float *score = m->score + output * m->rows.n;
     if (m->o->rows < 1 && m->members == 1) return tr_trees_score(m, &m->rows, m->forest.trees - 1, m->score);
     for (size_t k = 0; k < g->leaves; k++) {

@@ -11,7 +11,8 @@ enum { LINE = 64 }; /* bytes of a cache line */
 /* Divides columns so that workers have about the same number of bins. Workers with the same index in their groups get
  * adjacent columns.
  *
- * @param [in] column  the columns; NULL: all. first and last of a share are indices into this list */
+ * @param [in]  column  the columns to divide, ascending; NULL: all columns
+ * @param [out] share   per worker; `first` and `last` are indices into the list `column` */
 static void merge_divide(const struct tr_trees_merge *g, const struct tr_bins *bins, const uint32_t *column,
                          size_t columns, struct tr_trees_share *share)
 {
@@ -56,7 +57,7 @@ int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t membe
     TR_TRY(TR_NEW(&g->share, g->workers));
     merge_divide(g, bins, NULL, bins->columns, g->share);
     if (g->workers == 1) return TR_OK;
-    /* Opens shared memory if all ranks are on one node. The barrier makes all workers ready to open it. */
+    /* Open shared memory if all ranks are on one machine. The barrier waits until all workers reach this point. */
     if (tr_set_size(g->tr, TR_SET_NODE) >= tr_set_size(g->tr, TR_SET_ALL)) {
         TR_TRY(tr_barrier_of(g->tr, TR_SET_WORKERS));
         g->apart = ((g->message_at + 2 * most_sent) + LINE - 1) / LINE * LINE;
@@ -117,7 +118,7 @@ int tr_trees_merge_add(struct tr_trees_merge *g, const struct tr_trees_share *sh
         return TR_OK;
     }
     if (!g->memory && g->members == 1) {
-        /* a reduce-scatter: all workers have all columns */
+        /* All workers have all columns: a reduce-scatter sums the shares. */
         tr_pair *to = g->packed;
         for (size_t w = 0; w < g->workers; w++) {
             g->bytes[w] = n * share[w].bins;
@@ -129,7 +130,7 @@ int tr_trees_merge_add(struct tr_trees_merge *g, const struct tr_trees_share *sh
     }
     if (g->memory) {
         TR_TRY(tr_set_memory_meet(g->memory));
-    } else { /* send shares to the workers that have the same columns */
+    } else { /* columns are divided: exchange sums with the workers that have the same columns */
         for (size_t w = 0; w < g->workers; w++) {
             bool same = w % g->members == g->me % g->members;
             g->bytes[w] = same ? share[w].bins * sizeof *sum : 0;
@@ -173,12 +174,13 @@ const void *tr_trees_merge_sent(const struct tr_trees_merge *g, size_t worker)
  * (Abuzaid et al., Yggdrasil, NIPS 2016). Between groups rows are divided, and workers with the same columns sum their
  * histograms (Fu et al., VLDB 2019, compare both).
  *
- * Each member reads and bins some of the rows. Then the members exchange bins, once. */
+ * At first each member reads some of the group's rows and converts them to bins. Then the members exchange the bins. */
+
 /* ---- bins ---- */
 
-/* Data that a member exchanges with the others of its group. */
+/* Data that a member exchanges with the other members of its group. */
 struct parcel {
-    size_t *to, *from; /* bytes per member: to send, to receive */
+    size_t *to, *from; /* per member: number of bytes to send to it, and to receive from it */
     char *sent, *arrived;
 };
 
@@ -196,7 +198,10 @@ static int parcel_exchange(const struct tr_trees *m, struct parcel *p)
     return tr_exchange(m->tr, TR_SET_GROUP, p->sent, p->to, p->arrived, p->from);
 }
 
-/* Sends to each member the bins of its columns, column by column. */
+/* Sends to each member the bins of its columns, sorted by column, one or two bytes per row. `own` contains the rows that this
+ * member read, with all columns; `all` receives all rows of the group, with this member's columns.
+ *
+ * @param [in] rows  per member: number of rows that it read */
 static int columns_exchange_dense(const struct tr_trees *m, const struct tr_binned *own, const size_t *rows,
                                   struct parcel *p, struct tr_binned *all)
 {
@@ -231,10 +236,10 @@ static int columns_exchange_dense(const struct tr_trees *m, const struct tr_binn
     return tr_binned_list(&m->bins, all);
 }
 
+/* Does the same for sparse rows. The message to a member contains the number of its bins in each row, then these bins. */
 static int columns_exchange_sparse(const struct tr_trees *m, const struct tr_binned *own, const size_t *rows,
                                    struct parcel *p, struct tr_binned *all)
 {
-    /* for each member the number of its bins in each row, then these bins */
     uint32_t *at;
     size_t places = own->n > 0 ? (size_t)own->begin[own->n] : 0;
     TR_TRY(TR_NEW(&p->sent, (own->n * m->members + places) * sizeof *at));
@@ -270,9 +275,9 @@ static int columns_exchange_sparse(const struct tr_trees *m, const struct tr_bin
     return all->n > 0 ? tr_binned_bundle(&m->bins, all) : TR_OK;
 }
 
-/* ---- what else is known of rows ---- */
+/* ---- other data of rows ---- */
 
-/* Collects `bytes` bytes per row from all members. */
+/* Collects `bytes` bytes per row from all members of the group in new memory, *all. */
 static int group_gather_from(const struct tr_trees *m, const size_t *rows, size_t bytes, const void *own,
                              void **all)
 {
@@ -285,7 +290,7 @@ static int group_gather_from(const struct tr_trees *m, const size_t *rows, size_
     return tr_all_gather_lists(m->tr, TR_SET_GROUP, own, count, room);
 }
 
-/* Replaces *numbers by the numbers of all members. */
+/* Replaces *numbers, an array with an element per row of this member, by an array for all rows of the group. */
 static int group_gather(const struct tr_trees *m, const size_t *rows, size_t bytes, void **numbers)
 {
     void *all = NULL;
@@ -358,20 +363,20 @@ int tr_trees_send_sides(struct tr_trees *m, size_t column, size_t n)
 
 /* ================ votes for columns ================ */
 
-/* solve.parallel voting: each worker votes for the columns that split its own rows best. Sums over all rows are computed for twice
- * that number of columns, those with most votes (Meng et al., A communication-efficient parallel algorithm for decision trees,
- * NIPS 2016). The traffic does not grow with the number of columns. */
+/* solve.parallel voting: each worker votes for the solve.votes columns that split its own rows best. The 2 * solve.votes columns
+ * with most votes are chosen, and only their bins are summed over all rows (Meng et al., A communication-efficient parallel
+ * algorithm for decision trees, NIPS 2016). The traffic does not grow with the number of columns. */
 struct vote {
-    float gain;
+    float gain; /* gain of the column's best split; in sums of votes: total over the voters */
     uint32_t column, votes;
 };
 
 struct tr_voting {
-    size_t votes, most;           /* votes of a worker; number of chosen columns */
-    struct vote *mine, *all;      /* per column */
+    size_t votes, most;           /* number of votes of a worker; number of chosen columns */
+    struct vote *mine, *all;      /* per column: this worker's vote; sum of the votes of all workers */
     struct tr_trees_share *share; /* per worker: its share of the chosen columns */
-    uint32_t *chosen;             /* twice the number of chosen columns: the second half is scratch memory */
-    tr_pair *sum;
+    uint32_t *chosen;             /* the chosen columns, ascending, followed by scratch memory for sorting */
+    tr_pair *sum;                 /* histogram of this worker's share of the chosen columns */
 };
 
 int tr_voting_open(struct tr_trees *m)
@@ -403,7 +408,7 @@ size_t tr_votes_bytes(const struct tr_trees_options *o, size_t columns)
     return tr_min_size((size_t)o->votes, columns) * sizeof(struct vote);
 }
 
-/* Descending by votes, then by gain; then ascending by column. */
+/* Orders votes descending by `votes`, then descending by gain, then ascending by column. */
 static int voting_compare_votes(const void *a, const void *b)
 {
     const struct vote *x = a, *y = b;
@@ -420,7 +425,8 @@ int tr_vote(struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *
     struct tr_scan s;
     *best = (struct tr_split){0};
     if (!tr_scan_begin(m, leaf, 1, &s)) return TR_OK;
-    /* Order columns by their gain for this worker's rows. The minimum of rows of a child is scaled to the worker's part. */
+    /* Order columns by their gain for this worker's rows. The minimum number of rows of a child is divided by the number of
+     * workers. */
     struct tr_scan here;
     bool splits = tr_scan_begin(m, own, 1.0 / tr_workers(m->tr), &here);
     for (uint32_t c = 0; c < m->bins.columns; c++) {
@@ -430,13 +436,13 @@ int tr_vote(struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *
     }
     qsort(v->mine, m->bins.columns, sizeof *v->mine, voting_compare_votes);
     TR_TRY(tr_trees_merge_send(m->merge, v->mine, v->votes * sizeof *v->mine));
-    /* Choose columns from all votes. Every worker adds the same numbers in the same order, so the choice is the same. */
+    /* Choose columns from all votes. Every worker adds the same numbers in the same order, so all choose the same columns. */
     for (uint32_t c = 0; c < m->bins.columns; c++) v->all[c] = (struct vote){0, c, 0};
     for (size_t w = 0; w < (size_t)tr_workers(m->tr); w++) {
-        const struct vote *told = tr_trees_merge_sent(m->merge, w);
+        const struct vote *sent = tr_trees_merge_sent(m->merge, w);
         for (size_t i = 0; i < v->votes; i++) {
-            v->all[told[i].column].votes++;
-            v->all[told[i].column].gain += told[i].gain;
+            v->all[sent[i].column].votes++;
+            v->all[sent[i].column].gain += sent[i].gain;
         }
     }
     qsort(v->all, m->bins.columns, sizeof *v->all, voting_compare_votes);

@@ -1,4 +1,4 @@
-/* Members of a model of trees in files: model.h5, checkpoints, model.txt and model.json. */
+/* A model of trees in files: model.h5, checkpoints, model.txt and model.json. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <float.h>
@@ -12,27 +12,28 @@
 
 /* ================ text ================ */
 
-/* model.txt is a model of LightGBM, model.json of XGBoost. Their margins are equal to ours: the base is added to the leaves of the
- * first tree of each output. */
+/* LightGBM can load model.txt, and XGBoost model.json. They then predict the same scores as Trireme: the initial score of an output
+ * is added to the leaves of its first tree. */
 
-/* A tree with the numbering of LightGBM, which counts inner nodes and leaves separately. */
+/* A tree to be written. */
 struct tree {
     const struct tr_forest *forest;
     const struct tr_node *node;
     const struct tr_node_note *note;
     size_t n, leaves;
-    double base;            /* added to its leaves */
-    uint64_t shift;         /* index of its first column */
-    bool sparse;            /* missing entries of rows are 0 */
+    double base;            /* added to the value of each leaf */
+    uint64_t shift;         /* result of text_shift() */
+    bool sparse;            /* whether entries that a row lacks are 0, not missing */
     size_t categories;      /* number of nodes that split by a category */
-    uint64_t columns;       /* number of columns, including `shift` unused ones */
-    const int64_t *number;  /* per node: index among inner nodes, or -1 - index among leaves */
-    const uint32_t *parent; /* per node; UINT32_MAX: none */
+    uint64_t columns;       /* number of columns in the file, with `shift` unused ones at the beginning */
+    const int64_t *number;  /* per node: index of the inner node, or -1 - index of the leaf, as in LightGBM */
+    const uint32_t *parent; /* per node: its parent; UINT32_MAX: the root */
 };
 
 /* ---- one tree ---- */
 
-/* LightGBM and XGBoost number the columns of LIBSVM files from 0. In files that count from 1, column 0 is never used. */
+/* Returns how much larger column indices are in the files than here. LightGBM and XGBoost count the columns of LIBSVM files from 0:
+ * if the indices in the data file start with 1, their column 0 is unused. */
 static uint64_t text_shift(const struct tr_trees *m)
 {
     return m->train->format == TR_FORMAT_LIBSVM ? m->first_index : 0;
@@ -86,7 +87,7 @@ static uint32_t text_words(const struct tree *t, size_t i)
     return text_is_category(t, i) ? t->node[i].flags >> TR_NODE_SET_WORDS : 0;
 }
 
-/* What the files contain of a node. */
+/* The properties of a node that text_number() returns. */
 enum text_number {
     FEATURE,
     GAIN,
@@ -115,23 +116,23 @@ static double text_number(const struct tree *t, size_t i, enum text_number which
     case WEIGHT: return (double)t->note[i].weight;
     case VALUE: return leaf ? (double)node->number + t->base : 0;
     case LIGHTGBM_THRESHOLD:
-        /* LightGBM compares f64: the largest f64 that rounds to a float that goes left. Category: the index of the set. */
+        /* LightGBM compares doubles: the largest double that rounds to a float that goes left. Category: the index of the set. */
         for (size_t k = 0; k < i; k++) sets += text_is_category(t, k);
         return category
                    ? (double)sets
                    : fmin(((double)node->number + (double)nextafterf(node->number, INFINITY)) / 2, DBL_MAX);
-    /* bits: missing numbers are NaN (8), they go left (2), the column is a category (1) */
+    /* Bits: 8 = missing numbers are NaN; 2 = missing numbers go left; 1 = the column is a category. */
     case LIGHTGBM_DECISION: return 8 + category + (node->flags & TR_NODE_MISSING_LEFT ? 2 : 0);
     case LIGHTGBM_LEFT: return (double)t->number[node->child];
     case LIGHTGBM_RIGHT: return (double)t->number[node->child + 1];
-    /* in XGBoost the set of a category goes right: its children are swapped */
+    /* In XGBoost the values in the set of a category go right, so the children of the node are swapped. */
     case XGBOOST_LEFT: return leaf ? -1 : (double)node->child + category;
     case XGBOOST_RIGHT: return leaf ? -1 : (double)node->child + !category;
     case XGBOOST_PARENT: return t->parent[i] == UINT32_MAX ? INT32_MAX : (double)t->parent[i];
-    case XGBOOST_CONDITION: /* XGBoost goes left if x < condition: the next float is used */
+    case XGBOOST_CONDITION: /* XGBoost goes left if x < condition, not x <= number: the next larger float is used */
         if (leaf || category) return leaf ? (double)node->number + t->base : 0;
         return (double)fminf(nextafterf(node->number, INFINITY), FLT_MAX);
-    case XGBOOST_MISSING_LEFT: /* XGBoost treats entries that a sparse row lacks as missing; here they are 0 */
+    case XGBOOST_MISSING_LEFT: /* in XGBoost, entries that a sparse row lacks are missing: send them where 0 goes */
         if (t->sparse) return node->number >= 0;
         return node->flags & (TR_NODE_MISSING_LEFT | TR_NODE_CATEGORY) ? 1 : 0;
     case XGBOOST_TYPE: return category;
@@ -141,7 +142,7 @@ static double text_number(const struct tree *t, size_t i, enum text_number which
 
 /* ---- model.txt ---- */
 
-/* Writes a number per inner node or per leaf. */
+/* Writes a line «name=» with a number per inner node or per leaf. */
 static void lightgbm_put_line(FILE *file, const char *name, const struct tree *t, bool leaves,
                               enum text_number which)
 {
@@ -155,7 +156,7 @@ static void lightgbm_put_line(FILE *file, const char *name, const struct tree *t
     fputc('\n', file);
 }
 
-/* Writes sets: a bit per value that goes left, in words of 32. */
+/* Writes the sets of categories: 32-bit words with a bit per value that goes left. */
 static void lightgbm_put_sets(FILE *file, const struct tree *t)
 {
     size_t n = 0;
@@ -218,7 +219,7 @@ static int lightgbm_write(const struct tr_trees *m, FILE *file)
 
 /* ---- model.json ---- */
 
-/* XGBoost expects reals with an exponent. */
+/* Writes a JSON list «name» with a number per node. XGBoost expects an exponent in reals. */
 static void xgboost_put_list(FILE *file, const char *name, const struct tree *t, bool real,
                              enum text_number which)
 {
@@ -319,15 +320,15 @@ static int text_write(const struct tr_trees *m, const char *folder, const char *
     return status;
 }
 
-/* ================ members ================ */
+/* ================ model.h5 and checkpoints ================ */
 
-/* The nodes of all trees as arrays, one after the other, in the order of trees. The member list below explains them. */
+/* The forest as arrays, in the form of model.h5. arrays_list() explains each array. */
 struct node_arrays {
     uint64_t *begin;
     uint32_t *feature, *child;
     float *number, *gain, *weight;
     uint8_t *missing_left;
-    bool categorical;    /* some columns are categories */
+    bool categorical;    /* whether any column is a category */
     uint64_t categories; /* length of category */
     uint64_t *category_begin;
     uint32_t *category;
@@ -339,8 +340,8 @@ static void arrays_free(struct node_arrays *a)
                 a->category_begin, a->category);
 }
 
-/* Lists the arrays of the model. model.h5, checkpoints and the broadcast of model.init follow from this list. The sizes must be
- * known. */
+/* Lists the arrays of the model for model.h5, checkpoints and the broadcast of model.init. The numbers of trees, nodes and category
+ * values must be set before. */
 enum { ARRAYS = 12 };
 static void arrays_list(struct tr_trees *m, struct node_arrays *a, tr_member list[ARRAYS])
 {
@@ -386,7 +387,7 @@ static int arrays_from_forest(const struct tr_trees *m, struct node_arrays *a)
     TR_TRY(TR_NEW(&a->number, n));
     TR_TRY(TR_NEW(&a->gain, n));
     TR_TRY(TR_NEW(&a->weight, n));
-    TR_TRY(TR_NEW(&a->missing_left, n + 3)); /* to whole words */
+    TR_TRY(TR_NEW(&a->missing_left, n + 3)); /* + 3: a checkpoint stores whole 32-bit words */
     TR_TRY(TR_NEW(&a->category_begin, n + 1));
     for (size_t t = 0; t < f->trees; t++) a->begin[t + 1] = f->begin[t + 1];
     for (size_t i = 0; i < n; i++) {
@@ -445,7 +446,7 @@ static int arrays_to_forest(struct tr_trees *m, const struct node_arrays *a)
 
 /* ---- checkpoints and model.init ---- */
 
-/* Sets the sizes of arrays that another rank or run made. */
+/* Sets the numbers of trees, nodes and category values of arrays that another rank or run made. */
 static void arrays_resize(struct tr_trees *m, struct node_arrays *a, const uint64_t size[3])
 {
     m->forest.trees = (size_t)size[0];
