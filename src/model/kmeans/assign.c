@@ -7,13 +7,13 @@
 
 #include "trireme/base.h"
 
-/* Unit roundoff of f32. */
+/* Maximum relative rounding error of an f32 operation. */
 #define ROUNDING 0x1p-24f
 
-/* Rows that are processed together, so that they stay in cache between the test of bounds and the scores. */
+/* Number of rows in a chunk. A chunk stays in the cache between the test of bounds and the computation of scores. */
 enum { CHUNK = 1024 };
 
-/* Tighter upper bounds are tried in every TRY_EVERY-th chunk, and used if they exclude one row in PAYS. */
+/* assign_tighten() is tried in every TRY_EVERY-th chunk. The next chunks use it only if it excluded one row in PAYS. */
 enum { TRY_EVERY = 16, PAYS = 24 };
 
 typedef float tr_f32x4 __attribute__((vector_size(16)));
@@ -21,7 +21,8 @@ typedef int32_t tr_i32x4 __attribute__((vector_size(16)));
 typedef float tr_f32x8 __attribute__((vector_size(32)));
 typedef double tr_f64x8 __attribute__((vector_size(64)));
 
-/* The two smallest scores of each row of a tile, the index of the smallest, and the resulting bounds. */
+/* Results for the rows of a tile: the two smallest scores and the centre of the smallest; |x|², and bounds of distances; whether
+ * the smallest score may be wrong. */
 struct tr_leaders {
     _Alignas(64) float best[TR_TILE_MOST], second[TR_TILE_MOST];
     _Alignas(64) int which[TR_TILE_MOST];
@@ -32,15 +33,15 @@ struct tr_leaders {
 struct tr_sparse_row {
     size_t n;
     const uint32_t *column;
-    const float *value; /* NULL: ones */
+    const float *value; /* NULL: all values are 1 */
 };
 
 #define TR_KERNEL "kmeans/assign_kernel.h"
 #include "../levels.h"
 
-/* The kernels of one level. */
+/* The kernels of one instruction level; assign_kernel.h explains each of them. */
 struct level {
-    size_t tile;
+    size_t tile; /* number of rows of a tile */
     void (*lead)(const float *const *, const struct tr_centres *, float *, struct tr_leaders *);
     void (*conclude)(struct tr_leaders *, size_t, float, float);
     void (*exact)(const float *, const float *, size_t, size_t, double *);
@@ -74,12 +75,13 @@ static double value_of(const struct tr_sparse_row *x, size_t i)
 
 /* ---- centres ---- */
 
-/* k rounded up to the granularity of the kernels. */
+/* Returns k, rounded up to the number of centres that the kernels process together. */
 static size_t assign_padded(const struct tr_centres *c)
 {
     return c->sparse ? c->width : (c->k + TR_PANEL - 1) / TR_PANEL * TR_PANEL;
 }
 
+/* Returns the number of elements of c->value. */
 static size_t assign_values(const struct tr_centres *c)
 {
     return c->columns * (c->sparse ? c->width : c->k);
@@ -110,7 +112,7 @@ static float round_up(double x)
     return (float)(x * (1 + 4 * (double)ROUNDING));
 }
 
-/* Squared distance of two dense vectors, summed by columns. */
+/* Returns the squared distance of two dense vectors, summed in the order of columns. */
 static double assign_apart(const float *x, const float *y, size_t columns)
 {
     double sum = 0;
@@ -142,8 +144,8 @@ int tr_centres_ready(struct tr_centres *c)
     }
     c->longest = round_up(sqrt(longest));
     if (c->sparse) {
-        /* A rank has only the columns in which its rows have non-zeros. The other columns act as one coordinate, their length: the
-         * movement of a centre consists of its movement in the columns here and the change of that length. */
+        /* A rank stores only the columns in which its rows have entries. Rows are 0 in the other columns, so the length of the
+         * centre in these columns acts as one more coordinate: the movement includes the change of this length. */
         TR_FREED double *here = NULL;
         TR_FREED double *squares = NULL;
         TR_TRY(TR_NEW(&squares, c->width));
@@ -250,7 +252,7 @@ struct pass {
     const struct tr_centres *c;
     const tr_batch *rows;
     struct tr_assigned *to;
-    float wrong; /* see conclude() */
+    float wrong; /* bound of the relative error of scores, an argument of conclude() */
     tr_changed_fn *changed;
     void *who;
 };
@@ -275,7 +277,7 @@ static uint32_t assign_nearest(const struct pass *pass, size_t row)
     return best;
 }
 
-/* Stores label and bounds of one row. If the two smallest scores are too close, f64 decides. */
+/* Stores the label and bounds of a row, given the results at->...[r] of a tile. If the smallest score may be wrong, f64 decides. */
 static void store_label(const struct pass *pass, const struct tr_leaders *at, size_t r, size_t row)
 {
     struct tr_assigned *to = pass->to;
@@ -293,14 +295,14 @@ static void store_label(const struct pass *pass, const struct tr_leaders *at, si
     if (pass->changed) pass->changed(pass->who, row, old, label);
 }
 
-/* Assigns n listed rows, tile by tile. */
+/* Assigns the rows first + list[0 .. n - 1], tile by tile. */
 static void assign_listed(const struct pass *pass, const uint32_t *list, size_t n, size_t first)
 {
-    enum { ENOUGH = 1 << 18 }; /* multiplications that take about ten microseconds */
+    enum { ENOUGH = 1 << 18 }; /* number of multiplications that take about ten microseconds */
     struct tr_leaders at = {0};
     const struct tr_centres *c = pass->c;
     const float *row[TR_TILE_MOST];
-    size_t tile = pass->level.tile, work = 0; /* multiplications since the last poll point */
+    size_t tile = pass->level.tile, work = 0; /* work: multiplications since the last call of tr_seam() */
     for (size_t i = 0; i < n; i += tile) {
         size_t some = tr_min_size(tile, n - i);
         work += tile * c->k * (c->sparse ? 100 : c->columns);
@@ -315,7 +317,7 @@ static void assign_listed(const struct pass *pass, const uint32_t *list, size_t 
             pass->level.pick(c->scratch, c->width, &at.best[r], &at.second[r], &at.which[r]);
             at.square[r] = pass->to->square[which];
         }
-        for (size_t r = 0; r < tile && !c->sparse; r++) { /* the last row pads the tile */
+        for (size_t r = 0; r < tile && !c->sparse; r++) { /* copies of the last row fill the last tile */
             size_t which = first + list[tr_min_size(i + r, n - 1)];
             row[r] = pass->rows->dense + which * c->columns;
             at.square[r] = pass->to->square[which];
@@ -326,7 +328,8 @@ static void assign_listed(const struct pass *pass, const uint32_t *list, size_t 
     }
 }
 
-/* Computes the distance of the listed rows to their own centre and removes those that are below the lower bound. */
+/* Replaces the upper bound of the listed rows by the distance to their own centre, and removes the rows from the list for which it
+ * is below the lower bound. Returns the new length of the list. */
 static size_t assign_tighten(const struct pass *pass, size_t first, uint32_t *list, size_t n)
 {
     struct tr_assigned *to = pass->to;
@@ -350,13 +353,14 @@ static size_t assign_tighten(const struct pass *pass, size_t first, uint32_t *li
     return m;
 }
 
+/* Lists the rows of a chunk whose label may change, as indices relative to `first`. Returns their number. */
 static size_t list_rows(const struct pass *pass, size_t chunk, size_t first, size_t n, uint32_t *list)
 {
     if (!pass->to->upper) {
         for (size_t i = 0; i < n; i++) list[i] = (uint32_t)i;
         return n;
     }
-    /* Update the bounds by the movement of the centres, and list the rows whose label the bounds no longer prove. */
+    /* Widen the bounds by the movement of the centres, and list the rows whose upper bound is not below the lower bound. */
     const struct tr_centres *c = pass->c;
     struct tr_assigned *to = pass->to;
     size_t m = 0;

@@ -1,9 +1,9 @@
-/* Scores of rows against centres, compiled once per instruction level (trireme/cpu.h). Included by assign.c.
+/* Kernels that compute the scores of rows for centres, compiled once per instruction level (trireme/cpu.h). assign.c includes this
+ * file. kmeans.h defines score, tile and panel.
  *
- * Each vector lane is a row. TILE rows are transposed, so that one column of them is RUNS vectors. A panel is TR_PANEL
- * centres whose values of one column are contiguous and are broadcast one by one. BLOCK × RUNS sums stay in registers over
- * all columns; then each lane keeps the smallest score, the second smallest and the index of the smallest. The matrix of
- * products is never stored. */
+ * Each vector lane is a row. The TILE rows of a tile are transposed, so that one column of them is RUNS vectors. The values of a
+ * panel's centres in one column are contiguous; each is broadcast to a vector. BLOCK × RUNS sums stay in registers over all
+ * columns; then each lane updates the smallest score, the second smallest and the index of the smallest. */
 #undef LANES
 #undef RUNS
 #undef BLOCK
@@ -61,7 +61,7 @@ static inline tr_f32x4 NAME(choose)(tr_i32x4 where, tr_f32x4 a, tr_f32x4 b)
 #define TILE ((size_t)LANES * RUNS)
 enum { NAME(tile) = LANES * RUNS };
 
-/* Transposes columns p .. p + 3 of LANES rows. */
+/* Transposes the columns p .. p + 3 of LANES rows; turned[i * TILE + r] receives column p + i of row r. */
 static inline void NAME(turn)(const float *const *row, size_t p, float *turned)
 {
     for (size_t r = 0; r < LANES; r += 4) {
@@ -85,6 +85,7 @@ static inline void NAME(turn)(const float *const *row, size_t p, float *turned)
     }
 }
 
+/* Transposes all columns of a tile. */
 static void NAME(turn_tile)(const float *const *row, size_t columns, float *turned)
 {
     size_t p = 0;
@@ -94,7 +95,7 @@ static void NAME(turn_tile)(const float *const *row, size_t columns, float *turn
         for (size_t r = 0; r < TILE; r++) turned[p * TILE + r] = row[r][p];
 }
 
-/* Scores of the centres first .. first + BLOCK - 1 against a tile. */
+/* Computes the scores of a transposed tile for the centres first .. first + BLOCK - 1, and updates the results in *at. */
 static inline __attribute__((always_inline)) void NAME(block)(const float *turned, const float *packed,
                                                               const float *half, size_t columns, int first,
                                                               struct tr_leaders *at)
@@ -129,6 +130,7 @@ static inline __attribute__((always_inline)) void NAME(block)(const float *turne
     }
 }
 
+/* Finds the two smallest scores of each row of a dense tile. */
 static void NAME(lead)(const float *const *row, const struct tr_centres *centres, float *turned,
                        struct tr_leaders *at)
 {
@@ -145,8 +147,8 @@ static void NAME(lead)(const float *const *row, const struct tr_centres *centres
     }
 }
 
-/* Computes the bounds of distances from the two smallest scores, and whether the smallest may be wrong.
- * wrong: bound of the error of a f32 score, relative to |c|²/2 + |x| |c| + |x|². */
+/* Computes the bounds of distances from the two smallest scores, and whether the smallest score may be wrong.
+ * wrong: bound of the rounding error of a score, relative to |c|²/2 + |x| |c| + |x|². */
 static void NAME(conclude)(struct tr_leaders *at, size_t rows, float wrong, float longest)
 {
     float half = longest * longest / 2;
@@ -160,7 +162,7 @@ static void NAME(conclude)(struct tr_leaders *at, size_t rows, float wrong, floa
     }
 }
 
-/* vectors × LANES scores of a sparse row against centres stored by columns. */
+/* Computes vectors × LANES scores of a sparse row for centres that are stored by columns. */
 static inline __attribute__((always_inline)) void NAME(score_some)(const struct tr_sparse_row *x,
                                                                    const float *value, size_t width,
                                                                    const float *half, float *score,
@@ -179,6 +181,7 @@ static inline __attribute__((always_inline)) void NAME(score_some)(const struct 
     for (int v = 0; v < vectors; v++) ((vf *)score)[v] = sum[v];
 }
 
+/* Computes the scores of a sparse row for all centres. */
 static void NAME(score)(const struct tr_sparse_row *x, const struct tr_centres *c, float *score)
 {
     size_t j = 0;
@@ -189,7 +192,7 @@ static void NAME(score)(const struct tr_sparse_row *x, const struct tr_centres *
     for (; j < c->width; j += LANES) NAME(score_some)(x, c->value + j, c->width, c->half + j, score + j, 1);
 }
 
-/* Finds the smallest and the second smallest score of one row. */
+/* Finds the smallest and the second smallest of the scores of one row. */
 static void NAME(pick)(const float *score, size_t width, float *best, float *second, int *which)
 {
     vf least = *(const vf *)score, next = SPREAD(FLT_MAX);
@@ -218,7 +221,7 @@ static void NAME(pick)(const float *score, size_t width, float *best, float *sec
     }
 }
 
-/* Squared distances between a row and the centres of some panels, each summed in f64 in the order of columns. */
+/* Computes the squared distances of a dense row to the centres of at most four panels, summed in f64 in the order of columns. */
 static inline __attribute__((always_inline)) void
 NAME(exact_some)(const float *x, const float *packed, size_t columns, int panels, double *distance)
 {
@@ -239,7 +242,7 @@ NAME(exact_some)(const float *x, const float *packed, size_t columns, int panels
     for (int i = 0; i < panels; i++) memcpy(distance + i * TR_PANEL, &sum[i], sizeof sum[i]);
 }
 
-/* The same for up to four panels. */
+/* Calls exact_some() with a constant number of panels, so that the compiler unrolls its loops. */
 static void NAME(exact)(const float *x, const float *packed, size_t columns, size_t panels, double *distance)
 {
     if (panels == 4) {
@@ -250,7 +253,7 @@ static void NAME(exact)(const float *x, const float *packed, size_t columns, siz
         NAME(exact_some)(x, packed + i * columns * TR_PANEL, columns, 1, distance + i * TR_PANEL);
 }
 
-/* Squared distance of two vectors in f32 precision. */
+/* Returns the squared distance of two dense vectors, in f32 precision. */
 static float NAME(apart)(const float *x, const float *c, size_t columns)
 {
     vf sum[2] = {SPREAD(0), SPREAD(0)};

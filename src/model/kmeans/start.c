@@ -1,17 +1,16 @@
-/* Selection of the initial centres.
+/* Selects the initial centres.
  *
  * Random numbers are hashes of a row's values and the job's seed, so that the selection does not depend on the distribution
- * of rows; equal rows count as one. To draw a row with a probability proportional to its weight, the row with the smallest
- * -log(u) / weight is taken.
+ * of rows; equal rows count as one row. To draw a row with a probability proportional to its weight, each row gets a random
+ * number u in (0, 1), and the row with the smallest -log(u) / weight is taken.
  *
- *   first      the first distinct rows of the files
- *   random     uniformly drawn rows
- *   kmeans++   one after the other, with probability proportional to the squared distance to the nearest centre so far
- *              (Arthur and Vassilvitskii, SODA 2007)
- *   model.init the centres of another model
- *   kmeans||   about k rows in each of some rounds, drawn in the same way; kmeans++ selects k of them, weighted by the
- *              number of rows nearest to each (Bahmani et al., VLDB 2012)
- */
+ *   first      takes the first distinct rows of the files
+ *   random     draws k rows uniformly
+ *   kmeans++   draws rows one after the other, with probability proportional to the squared distance to the nearest centre so
+ *              far (Arthur and Vassilvitskii, SODA 2007)
+ *   kmeans||   draws about k candidates in each of ROUNDS rounds with probabilities as in kmeans++; then kmeans++ selects k of the
+ *              candidates, weighted by the number of rows nearest to each candidate (Bahmani et al., VLDB 2012)
+ *   model.init takes the centres of another model */
 #include "kmeans.h"
 
 #include <math.h>
@@ -43,7 +42,7 @@ uint64_t tr_kmeans_hash(const struct tr_kmeans_side *side, uint64_t columns, siz
     return tr_mix(hash);
 }
 
-/* Uniform in (0, 1), a function of a row and a draw. */
+/* Returns a random number, uniform in (0, 1), for the row with this hash in the draw with this number. */
 static double start_chance(uint64_t hash, uint64_t draw)
 {
     return ((double)(tr_mix(hash ^ draw) >> 11) + 0.5) * 0x1p-53;
@@ -57,13 +56,14 @@ void tr_start_free(struct tr_start *s)
     *s = (struct tr_start){0};
 }
 
+/* Sets the pointers of s->rows. */
 static void start_point(struct tr_start *s, bool sparse)
 {
     s->rows = sparse ? (tr_batch){.n = s->n, .begin = s->begin, .column = s->column, .value = s->value}
                      : (tr_batch){.n = s->n, .dense = s->dense};
 }
 
-/* Allocates one more row with the given number of non-zeros. */
+/* Allocates memory for one more row with the given number of non-zeros. */
 static int start_grow(struct tr_start *s, uint64_t columns, bool sparse, size_t nonzeros)
 {
     if (!sparse) return TR_GROW(&s->dense, &s->dense_room, (s->n + 1) * (size_t)columns);
@@ -95,7 +95,7 @@ int tr_start_keep(struct tr_start *s, tr_snapshot *snapshot, size_t k, uint64_t 
     return tr_snapshot_common(snapshot, "start_value", TR_F32, (size_t)nonzeros, s->value);
 }
 
-/* Appends a row of a batch. keys: keys of its columns; NULL: columns are keys. */
+/* Appends a row of a batch to s. keys: column of the data for each column index of the batch; NULL: they are equal. */
 static int start_append(struct tr_start *s, const tr_batch *rows, const tr_key *keys, uint64_t columns,
                         size_t row)
 {
@@ -114,7 +114,7 @@ static int start_append(struct tr_start *s, const tr_batch *rows, const tr_key *
     return TR_OK;
 }
 
-/* Appends a row of rank `root` on all ranks. */
+/* Appends a training row of rank `root` to s on all ranks. */
 static int start_share_row(struct tr_kmeans *m, struct tr_start *s, int root, size_t row)
 {
     tr_context *tr = m->tr;
@@ -141,10 +141,10 @@ static int start_share_row(struct tr_kmeans *m, struct tr_start *s, int root, si
 /* ---- rows drawn by several workers ---- */
 
 struct drawn {
-    uint64_t rank; /* random order, ascending */
-    uint64_t hash; /* of the row's values; breaks ties */
-    int32_t at;    /* rank that has the row */
-    uint32_t row;
+    uint64_t rank; /* sort key: a random number, or the hash */
+    uint64_t hash; /* hash of the row's values; breaks ties */
+    int32_t at;    /* MPI rank that has the row */
+    uint32_t row;  /* index of the row on that rank */
 };
 
 static int start_by_rank(const void *a, const void *b)
@@ -155,7 +155,7 @@ static int start_by_rank(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Concatenates the lists of all ranks, sorted and without duplicates. The caller frees *all. */
+/* Concatenates the lists of all ranks, sorts them, and removes duplicates. The caller frees *all. */
 static int start_gather(tr_context *tr, const struct drawn *mine, size_t n, struct drawn **all, size_t *total)
 {
     size_t bytes = n * sizeof *mine, sum = 0;
@@ -179,19 +179,20 @@ static int start_too_few(const struct tr_kmeans *m, size_t found)
                    tr_job_where(m->job, "model.clusters"), m->k, found);
 }
 
-/* ---- distances of a rank's rows during the selection ---- */
+/* ---- rows to select from, and their distances ---- */
 
+/* The rows of this rank from which centres are selected: training rows, or the candidates of kmeans||. */
 struct pool {
     struct tr_kmeans *m;
     const tr_batch *rows;
-    const tr_key *keys;   /* keys of their columns; NULL: all columns */
+    const tr_key *keys;   /* column of the data for each column index of the rows; NULL: they are equal */
     size_t here;          /* number of columns on this rank */
-    const double *weight; /* weights of rows; NULL: 1 */
-    uint64_t *hash;
-    double *square;  /* |x|² */
-    double *least;   /* squared distance to the nearest centre so far, INFINITY at first */
-    uint32_t *which; /* index of that centre */
-    float *spread;   /* sparse: a centre as a dense vector over the columns of this rank */
+    const double *weight; /* weights of rows; NULL: every row has weight 1 */
+    uint64_t *hash;       /* per row */
+    double *square;       /* |x|² per row */
+    double *least;        /* per row: squared distance to the nearest centre so far, INFINITY at first */
+    uint32_t *which;      /* per row: index of this centre */
+    float *spread;        /* sparse: a centre as a dense vector over the columns of this rank */
 };
 
 static void pool_close(struct pool *p)
@@ -220,6 +221,7 @@ static int pool_open(struct tr_kmeans *m, const tr_batch *rows, const tr_key *ke
 
 /* ---- distances to the nearest centre so far ---- */
 
+/* Writes the sparse centre c to p->spread; clear: sets the elements that it wrote to 0 again. */
 static void spread_centre(struct pool *p, const tr_batch *centres, size_t c, bool clear)
 {
     size_t at = 0;
@@ -234,7 +236,7 @@ static void spread_centre(struct pool *p, const tr_batch *centres, size_t c, boo
     }
 }
 
-/* Updates the distances with centre c. */
+/* Updates p->least and p->which with centre c. */
 static void start_lower(struct pool *p, const tr_batch *centres, size_t c)
 {
     if (p->m->sparse) {
@@ -244,7 +246,7 @@ static void start_lower(struct pool *p, const tr_batch *centres, size_t c)
         spread_centre(p, centres, c, false);
         for (size_t i = 0; i < p->rows->n; i++) {
             double d = p->square[i] + norm - 2 * tr_row_dot(p->rows, i, p->spread);
-            if (d < 0x1p-40 * norm) d = 0; /* rounding error of 0 */
+            if (d < 0x1p-40 * norm) d = 0; /* the row equals the centre, up to rounding errors */
             if (!(d < p->least[i])) continue;
             p->least[i] = d;
             p->which[i] = (uint32_t)c;
@@ -255,7 +257,7 @@ static void start_lower(struct pool *p, const tr_batch *centres, size_t c)
                  p->which);
 }
 
-/* Updates the distances with the centres first .. last - 1. */
+/* Updates p->least and p->which with the centres first .. last - 1. */
 static int lower_by_many(struct pool *p, const tr_batch *from, size_t first, size_t last)
 {
     struct tr_centres c;
@@ -289,15 +291,15 @@ static int lower_by_many(struct pool *p, const tr_batch *from, size_t first, siz
     return status;
 }
 
-/* Draws a row with probability proportional to its squared distance (uniformly if there is no centre yet). Returns its
- * -log(u) / weight, which the ranks compare; INFINITY if all rows are centres. */
+/* Draws a row of this rank with probability proportional to weight × squared distance (to weight if there is no centre yet).
+ * Returns its -log(u) / weight, which the ranks compare to draw among all rows; INFINITY if every row equals a centre. */
 static double start_race(const struct pool *p, uint64_t draw, size_t *winner)
 {
     double best = INFINITY;
     for (size_t i = 0; i < p->rows->n; i++) {
         double weight = (isinf(p->least[i]) ? 1 : p->least[i]) * (p->weight ? p->weight[i] : 1);
         double u = start_chance(p->hash[i], draw);
-        if (!(weight > 0) || (1 - u) >= best * weight) continue; /* -log(u) is more than 1 - u */
+        if (!(weight > 0) || (1 - u) >= best * weight) continue; /* avoids the logarithm: -log(u) > 1 - u */
         double at = -log(u) / weight;
         if (!(at < best)) continue;
         best = at;
@@ -306,12 +308,13 @@ static double start_race(const struct pool *p, uint64_t draw, size_t *winner)
     return best;
 }
 
+/* Returns the random number that distinguishes a draw from other draws of the job. */
 static uint64_t draw_number(const struct tr_kmeans *m, uint64_t which)
 {
     return tr_mix(m->seed + tr_mix(which));
 }
 
-/* kmeans++ over the rows of all workers: appends to s until it has n rows. */
+/* Selects rows by kmeans++ among the rows of all workers, and appends them to s until s has n rows. */
 static int draw_apart(struct pool *p, struct tr_start *s, size_t n)
 {
     tr_context *tr = p->m->tr;
@@ -339,7 +342,7 @@ static int start_apart(struct tr_kmeans *m)
     return draw_apart(&p, &m->start, m->k);
 }
 
-/* Takes the k rows with the smallest random numbers. */
+/* Selects the k rows with the smallest random numbers. */
 static int start_random(struct tr_kmeans *m)
 {
     size_t n = m->train.rows.n, total = 0;
@@ -362,7 +365,7 @@ static int start_random(struct tr_kmeans *m)
     return TR_OK;
 }
 
-/* Draws each row with a probability proportional to its squared distance, k rows on average. */
+/* Draws each row independently with a probability proportional to its squared distance, k rows on average. Appends them to s. */
 static int draw_round(struct pool *p, struct tr_start *s, uint64_t round)
 {
     struct tr_kmeans *m = p->m;
@@ -384,8 +387,8 @@ static int draw_round(struct pool *p, struct tr_start *s, uint64_t round)
     return TR_OK;
 }
 
-/* kmeans|| draws candidates in rounds, and kmeans++ selects among them, weighted by the number of rows nearest to each. All ranks
- * have the candidates and make the same selection. If there are fewer than k, kmeans++ over all rows replaces it. */
+/* Selects rows by kmeans||. All ranks have all candidates and make the same selection among them. If fewer than k candidates are
+ * distinct, kmeans++ over all rows is used instead. */
 static int start_parallel(struct tr_kmeans *m)
 {
     TR_CLOSED_BY(tr_start_free) struct tr_start candidates = {0};
@@ -418,7 +421,7 @@ static int start_parallel(struct tr_kmeans *m)
     return start_apart(m);
 }
 
-/* Takes the first distinct rows of the files; converts sparse rows if training uses dense ones. */
+/* Selects the first distinct rows of the files. Sparse rows are converted if training uses dense rows. */
 static int start_first(struct tr_kmeans *m)
 {
     tr_batch *rows = NULL;
@@ -458,7 +461,7 @@ static int place_centre(const struct tr_kmeans *m, const tr_saved_centres *c, si
     return TR_OK;
 }
 
-/* Rank 0 reads the model and broadcasts its centres one after the other. */
+/* Takes the centres of model.init: rank 0 reads the model and broadcasts its centres one after the other. */
 static int start_given(struct tr_kmeans *m)
 {
     tr_saved_centres c = {0};
