@@ -86,10 +86,10 @@ bool tr_data_next(tr_data *data, tr_batch *batch)
 
 /* ---- numbers of rows ---- */
 
-/* A run of lines, and the worker that has read it. */
+/* A run of rows (reader.h), and the worker that has read it. */
 struct read {
     struct tr_read_run run;
-    uint64_t worker, at; /* the worker's index of its first row */
+    uint64_t worker, at; /* at: index of the run's first row among the rows that the worker has read */
 };
 
 static int runs_by_place(const void *a, const void *b)
@@ -113,7 +113,7 @@ int tr_number_rows(tr_data *data, const struct tr_read_runs *runs, size_t *own)
     TR_TRY(tr_gather_to_all(tr, TR_SET_WORKERS, mine, runs->n, sizeof *mine, (void **)&all, &n));
     if (n > 0) qsort(all, (size_t)n, sizeof *all, runs_by_place);
 
-    /* this worker holds its own rows, or those of its group: the rows of member 0 first */
+    /* the worker stores its own rows, or those of its group: first the rows of member 0, then of member 1, and so on */
     bool alone = tr->job->data.partition == TR_DATA_HORIZONTAL;
     uint64_t first = alone ? worker : group, end = alone ? worker + 1 : group + members;
     TR_TRY(TR_NEW(&before, members + 1));
@@ -147,7 +147,7 @@ int tr_data_row_numbers(const tr_data *data, uint64_t **number)
     return TR_OK;
 }
 
-/* Copies values from the order of rows to the order of their numbers, or back. */
+/* Copies `values`, one element per row, to `sorted`, where they are in the order of row numbers; back: copies sorted to values. */
 static void values_reorder(const struct tr_data_state *s, size_t size, char *values, char *sorted, bool back)
 {
     for (size_t i = 0; i < s->stretches; i++) {
@@ -180,14 +180,14 @@ int tr_data_keep(const tr_data *data, tr_snapshot *snapshot, const char *name, e
 
 /* ---- the first rows of the files ---- */
 
-/* The columns of sparse row i, or the numbers of dense row i; *bytes: their size. */
+/* Returns the columns of sparse row i, or the numbers of dense row i, and sets *bytes to their size. */
 static const void *row_of(const struct tr_matrix *m, size_t i, size_t *bytes)
 {
     *bytes = (m->begin ? (size_t)(m->begin[i + 1] - m->begin[i]) : m->columns) * sizeof(float);
     return m->begin ? (const void *)(m->column + m->begin[i]) : (const void *)(m->value + i * m->columns);
 }
 
-/* Keeps the first n rows, or the first n that differ from all earlier ones. */
+/* Removes all rows except the first n; if `distinct`, except the first n rows that differ from all earlier rows. */
 static int first_rows_keep(struct tr_matrix *m, size_t n, bool distinct)
 {
     TR_FREED uint64_t *hash = NULL;
@@ -227,7 +227,7 @@ static int first_rows_keep(struct tr_matrix *m, size_t n, bool distinct)
     return TR_OK;
 }
 
-/* Reads from the beginning of the files, and doubles the number of rows until enough of them differ. */
+/* Reads rows from the beginning of the files, and doubles their number until n (distinct: n different) rows are found. */
 static int read_first_rows(const tr_data *data, size_t n, bool distinct, struct tr_column_seen **seen,
                            struct tr_matrix *m)
 {
@@ -240,7 +240,7 @@ static int read_first_rows(const tr_data *data, size_t n, bool distinct, struct 
         options.seen = *seen;
         TR_TRY(tr_read_matrix(&s->files, 0, 1, &options, m, &report));
         tr_ids_free(&report.labels.bits);
-        if (m->begin) /* only columns of the training data */
+        if (m->begin) /* removes columns that the training data do not have */
             (void)tr_matrix_limit(m, data->format == TR_FORMAT_HDF5 ? 0 : data->first_index, data->columns);
         if (s->full && !s->schema) TR_TRY(tr_matrix_make_dense(m, (size_t)data->columns));
         size_t found = m->rows;
@@ -324,13 +324,12 @@ int tr_data_describe(const tr_data *data, const char *what)
         : data->format == TR_FORMAT_DOCWORD ? (const char *const[]){"documents", "words", "counts"}
                                             : (const char *const[]){"rows", "features", "non-zeros"};
     char tokens[64] = "", read[96] = "in memory already";
-    char label[32]; /* as wide as all labels before the table of progress */
+    char label[32]; /* has the width of the labels that are printed before the table of progress */
     snprintf(label, sizeof label, "%s:", what);
     if (data->format == TR_FORMAT_DOCWORD)
         snprintf(tokens, sizeof tokens, ", %.0f tokens", data->total_values);
     const struct tr_node_rows *node = s->node_rows;
-    bool found =
-        s->cached && s->cached->found; /* by an earlier start, or another team has made the same rows */
+    bool found = s->cached && s->cached->found; /* an earlier start or another team has made the rows */
     if (node && strcmp(node->task, tr->team ? tr->team : "") != 0)
         snprintf(read, sizeof read, "rows of task %s%s", node->task, found ? ", where another has them" : "");
     else if (node && found) snprintf(read, sizeof read, "where another task has them");

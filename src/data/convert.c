@@ -8,25 +8,25 @@
 #include "data/hdf5.h"
 #include "data/schema.h"
 
-enum { AREAS = 8, PIECE = 1 << 16, MOST_TEXTS = 1 << 24 /* X has their numbers as floats */ };
+enum { AREAS = 8, PIECE = 1 << 16, MOST_TEXTS = 1 << 24 /* X has the indices of texts as floats */ };
 
 struct work {
     struct tr_conversion *c;
     struct tr_files files;
     struct tr_head *heads;
     enum tr_format format;
-    struct tr_schema *schema; /* csv; with the values of its columns, and the column of labels */
+    struct tr_schema *schema; /* csv, otherwise NULL. Labels and weights are columns like all others */
     struct tr_bindings bindings;
-    struct tr_column_seen *seen;
-    uint64_t label;
-    bool second;           /* this is the second pass over the files */
-    bool labelled, valued; /* rows have labels; not all non-zeros are 1 */
-    bool dense;            /* training has dense rows in memory */
+    struct tr_column_seen *seen; /* csv: the values of each column */
+    uint64_t label;              /* csv: index of the label column in X; number of columns: none */
+    bool second;                 /* this is the second pass over the files */
+    bool labelled, valued;       /* labelled: rows have labels; valued: not all non-zeros are 1 */
+    bool dense;                  /* training uses dense rows */
     uint64_t rows, nonzeros, lowest, highest;
     uint64_t columns, first_index;
     struct tr_checked_writer out;
-    size_t x, indices, indptr, y, origin; /* areas */
-    uint64_t written, pairs;              /* rows and non-zeros in the file */
+    size_t x, indices, indptr, y, origin; /* numbers of the areas with these arrays in `out` */
+    uint64_t written, pairs;              /* number of rows and of non-zeros written so far */
     uint64_t *begin;
     int64_t *wide;
     uint8_t *one;
@@ -58,7 +58,7 @@ static int show_progress(void *state, uint64_t bytes)
     return w->c->progress ? w->c->progress((done + w->second) / 2) : TR_OK;
 }
 
-/* The first pass is repeated if a column of numbers has words. */
+/* Makes one pass over the files. The first pass is repeated if it finds words in a column of numbers. */
 static int read_all(struct work *w, int (*piece)(void *state, struct tr_reader *reader))
 {
     const tr_job *job = w->c->job;
@@ -147,7 +147,7 @@ static hid_t begin_group(struct work *w, const char *name)
     return group;
 }
 
-/* Begins the arrays for lists of non-zeros. Values that are all 1 take a byte each: in memory they take none. */
+/* Begins the arrays for lists of non-zeros. If all values are 1, the file has one byte for each. */
 static int begin_lists(struct work *w)
 {
     const hsize_t two = 2;
@@ -176,7 +176,7 @@ static int write_array(struct work *w, const char *name, hid_t type, const void 
     return tr_checked_append_to(&w->out, area, from, n * size);
 }
 
-/* Writes the names of the columns that are in the file, and then the texts of each one. */
+/* Writes the names of the columns that are in the file, and then the texts of each column. */
 static int write_columns(struct work *w)
 {
     const struct tr_schema *s = w->schema;
@@ -265,7 +265,7 @@ static int write_rows(void *state, struct tr_reader *r)
         if (!m->begin) TR_TRY(tr_matrix_to_sparse(m, &sparse));
         TR_TRY(write_lists(w, m->begin ? m : &sparse));
     } else if (m->begin) {
-        /* lists become rows of an array, some rows at a time */
+        /* sparse rows become rows of the dense array, some at a time */
         size_t columns = (size_t)w->columns, most = PIECE / (columns * sizeof(float)) + 1;
         for (size_t first = 0, n; first < m->rows; first += n) {
             n = tr_min_size(most, m->rows - first);
@@ -275,7 +275,7 @@ static int write_rows(void *state, struct tr_reader *r)
             TR_TRY(tr_checked_append_to(&w->out, w->x, w->full, n * columns * sizeof *w->full));
         }
     } else {
-        for (size_t c = 0; w->schema && c < w->schema->n; c++) { /* positions of texts become numbers */
+        for (size_t c = 0; w->schema && c < w->schema->n; c++) { /* places of texts become numbers */
             const struct tr_column *column = &w->schema->column[c];
             for (size_t i = 0; i < m->rows && column->type == TR_COLUMN_CATEGORY; i++) {
                 float *x = &m->value[i * m->columns + column->slot];
@@ -291,8 +291,8 @@ static int write_rows(void *state, struct tr_reader *r)
 
 /* ---- both passes ---- */
 
-/* Columns with labels and weights are stored like others, since data.label and the like apply to the file, too; only columns that are
- * left out are not stored. */
+/* Makes the schema. Columns with labels and weights are stored like all others, since data.label and data.weight apply to the new
+ * file, too; columns that the job ignores are not stored. */
 static int find_columns(struct work *w)
 {
     TR_TRY(tr_schema_make(w->c->job, &w->files, w->heads, &w->schema));
@@ -332,7 +332,7 @@ static int convert(struct work *w)
     c->rows = w->rows;
     c->columns = w->columns;
     c->nonzeros = w->nonzeros;
-    /* a number takes 4 bytes of an array, a non-zero 8 of lists; training makes dense rows at the same limit */
+    /* a number takes 4 bytes in dense rows, a non-zero 8 bytes in sparse rows; training uses the same limit */
     c->sparse = !w->schema && (double)w->nonzeros < 0.5 * (double)w->rows * (double)w->columns;
     w->second = true;
     TR_TRY(begin_file(w));

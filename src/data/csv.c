@@ -1,5 +1,4 @@
-/* Tables: text with fields separated by commas, semicolons, tabs or blanks, with or without a header. Tables of numbers are read
- * at the speed of memory.
+/* Tables: text with fields separated by commas, semicolons, tabs or blanks, with or without a header.
  *
  * Fields may have blanks around them and be in quotes, where separators are text and "" is a quote. Empty lines, CRLF and a last
  * line without newline are accepted. Every row has the same number of fields as the first one of its file. Numbers are decimal and
@@ -12,7 +11,8 @@
 
 /* ---- detection and head, also of ratings ---- */
 
-/* Returns the separator of a line, outside of quotes: the one that occurs least inside of fields has priority. */
+/* Guesses the separator of a line from the characters outside of quotes. If there are several candidates, the one that is rarest
+ * inside of fields wins. */
 static char table_find_separator(const char *p, bool colons)
 {
     bool tab = false, semicolon = false, comma = false, pair = false, quoted = false;
@@ -34,8 +34,8 @@ static char table_find_separator(const char *p, bool colons)
 enum content { NOTHING, NUMBER, WORD };
 
 struct table_fields {
-    uint64_t n, of[3];                               /* fields; with nothing, a number, a word */
-    bool third_is_word, third_is_number, is_text[2]; /* is_text: of the first two: not a whole number */
+    uint64_t n, of[3];                               /* number of fields; of[c]: of fields with content c */
+    bool third_is_word, third_is_number, is_text[2]; /* is_text: field 0, 1 is no whole number */
     bool last_is_word;
     const char *last; /* begin of the last field */
 };
@@ -77,8 +77,8 @@ static struct table_fields table_look_at_fields(const char *p, char separator)
     }
 }
 
-/* At least two fields of which one is a number, possibly after a header; or two lines of the same number of fields with commas,
- * semicolons or tabs between them; or one such line alone. */
+/* Returns whether the first two lines may be a table: one of them has at least two fields, of which one is a number; or both have
+ * the same number of fields, separated by commas, semicolons or tabs; or there is only one line with such separators. */
 static bool csv_sniff(const char *p, const char *end)
 {
     uint64_t before = 0;
@@ -94,11 +94,11 @@ static bool csv_sniff(const char *p, const char *end)
     return line == 1 && divided;
 }
 
-/* Distinct whole numbers of a column. */
+/* The distinct whole numbers of a column, to guess whether it has labels. */
 enum { MOST_KINDS = 20 };
 struct table_kinds {
     float value[MOST_KINDS];
-    int n; /* more than MOST_KINDS: too many, or not whole */
+    int n; /* number of values; MOST_KINDS + 1: there are more, or some are not whole */
 };
 
 static void table_add_kind(struct table_kinds *k, const char *p)
@@ -112,7 +112,8 @@ static void table_add_kind(struct table_kinds *k, const char *p)
     else k->value[k->n++] = x;
 }
 
-/* Returns the beginning of a line that tr_next_text() has found: a tab may end an empty first field. */
+/* Returns the begin of the line in which tr_next_text() has found p. With tabs as separators, leading blanks belong to the line: a
+ * tab may end an empty first field. */
 static const char *table_line_begin(const char *p, const char *begin, char separator)
 {
     while (p && separator == '\t' && p > begin && tr_is_blank(p[-1])) p--;
@@ -138,7 +139,7 @@ int tr_table_head(const struct tr_first_lines *first, bool rates, int header, st
     head->text_rows = rates && f.third_is_number && f.is_text[0];
     head->text_columns = rates && f.third_is_number && f.is_text[1];
     if (rates) return TR_OK;
-    /* the label is last if there are names of classes, otherwise the column with fewer kinds */
+    /* the last column is the label if it has words; otherwise the first or the last, whichever has fewer distinct numbers */
     struct table_kinds of_first = {.n = 0}, of_last = {.n = 0};
     for (; p && !(f = table_look_at_fields(p, head->separator)).last_is_word;
          p = tr_next_text(tr_behind_line(p, end), end)) {
@@ -164,7 +165,7 @@ size_t tr_csv_columns(const struct tr_files *files, const struct tr_head *heads,
 
 static const char not_a_number[] = "is not a number";
 
-/* problem: NULL for an empty field. */
+/* Notes the error of a field. problem: NULL if the field is empty. */
 static const char *csv_bad_field(struct tr_reader *r, size_t field, const char *token, const char *problem)
 {
     const struct tr_schema *s = r->options->schema;
@@ -176,7 +177,8 @@ static const char *csv_bad_field(struct tr_reader *r, size_t field, const char *
     return tr_reader_bad(r, NULL, ' ', "column %s: '%s' %s", name, quoted, problem);
 }
 
-/* Reads a field with blanks or quotes around it, a missing number, or a word. Returns its end, NULL if it is malformed. */
+/* Reads a field of a number column that csv_parse_fields() cannot read: a number with blanks or quotes around it, a missing number,
+ * or a word. Returns its end, or NULL if it is malformed. */
 static __attribute__((noinline)) const char *csv_parse_odd_field(struct tr_reader *r, const char *p,
                                                                  size_t field, float *value)
 {
@@ -306,7 +308,8 @@ int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size
     return TR_OK;
 }
 
-/* Rows that were malformed may have pending values: later values of their slots overwrite these. */
+/* Looks up the pending values, and stores their places in the rows. Malformed rows may have left some: the next row, which uses the
+ * same memory, comes later in the list and overwrites them. */
 static int csv_find_pending(struct tr_reader *r)
 {
     uint32_t place;
@@ -319,7 +322,7 @@ static int csv_find_pending(struct tr_reader *r)
     return TR_OK;
 }
 
-/* A field that is not a number. */
+/* Reads a field of a column that is not of numbers. Returns its end, or NULL if it is malformed. */
 static const char *csv_parse_value(struct tr_reader *r, const char *p, size_t field, float *to)
 {
     const struct tr_bound *b = &r->bound[field];
@@ -339,7 +342,7 @@ static const char *csv_parse_value(struct tr_reader *r, const char *p, size_t fi
     const char *text = f.text;
     size_t n = f.n;
     if (!label && !f.doubled && s->hash == 0 && !s->values && tr_value_text(text, &n, room) == text) {
-        /* the slot of the value in the table of values is far from that of the value before: look up several later */
+        /* hash tables do not fit into the cache: this prefetches a slot, and csv_find_pending() uses it later */
         n = tr_schema_is_missing(s, text, f.n) ? 0 : f.n;
         uint64_t hash = tr_text_hash(text, n);
         if (r->pendings == TR_PENDING && (r->status = csv_find_pending(r)) != TR_OK) return NULL;
@@ -394,7 +397,7 @@ const char *tr_csv_cross_values(struct tr_reader *r, size_t column, const struct
     return r->scratch;
 }
 
-/* Adds a row whose fields are parsed: its crossed values, and the text of its identifier. */
+/* Completes a row whose fields are parsed: adds its crossed values and the text of its identifier. */
 static const char *csv_end_any(struct tr_reader *r, const char *end, float label, float *row)
 {
     const struct tr_schema *s = r->options->schema;
@@ -435,7 +438,7 @@ static const char *csv_parse_any(struct tr_reader *r, const char *p)
     float label = NAN, *row = m->value + m->rows * m->columns;
     float *weight = r->weight ? r->weight + r->report.rows + m->rows : NULL;
     char separator = r->head->separator;
-    if (weight) *weight = 1; /* for a file without weights */
+    if (weight) *weight = 1; /* if the file has no weights */
     for (size_t k = 0, n = r->fields;; k++) {
         const struct tr_bound *b = &r->bound[k];
         if (r->at) r->at[b->column] = p;
@@ -474,7 +477,7 @@ static int csv_open(struct tr_reader *r)
     return TR_OK;
 }
 
-/* Finds the columns of the fields of a file. A plain file has numbers in the order of the schema, and possibly a label. */
+/* Finds the columns of the fields of a file. A plain file has only numbers, in the order of the schema, and possibly a label. */
 static int csv_enter(struct tr_reader *r)
 {
     const struct tr_reader_options *o = r->options;
@@ -514,7 +517,7 @@ int tr_csv_make_room(struct tr_reader *r, size_t more)
     return labels ? TR_GROW(&m->label, &r->label_capacity, rows) : TR_OK;
 }
 
-/* A field takes at least one byte, as a missing one may be empty. One more row may be unfinished. */
+/* A field takes at least one byte, its separator, since it may be empty. One more row may be unfinished. */
 static int csv_room(struct tr_reader *r, size_t bytes)
 {
     return tr_csv_make_room(r, bytes / (r->fields ? r->fields : 1) + 2);

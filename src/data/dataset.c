@@ -21,7 +21,7 @@ int tr_data_find(const tr_job *job, const char *path, char **found)
 {
     TR_TRY(tr_files_find(path, job->data.folders.item, job->data.folders.n, found));
     if (!*found && strcmp(tr_job_where(job, "data.folders"), "default") == 0) {
-        /* the folders of TRIREME_DATA, and ../datasets beside the job file, as in an installed Trireme */
+        /* the folders of TRIREME_DATA, and ../datasets relative to the folder of the job file, as in an installed Trireme */
         const char *slash = strrchr(job->path, '/'), *more = getenv("TRIREME_DATA");
         TR_FREED char *list = NULL;
         TR_TRY(tr_format(&list, "%s:%.*s../datasets", more ? more : "",
@@ -60,7 +60,7 @@ int tr_data_format(const tr_job *job, const struct tr_files *files, enum tr_form
 {
     enum tr_format looks = TR_FORMAT_AUTO, wanted = (enum tr_format)job->data.format;
     TR_TRY(tr_format_detect(files, &looks));
-    if (wanted == TR_FORMAT_AUTO) { /* the detected format, if the model class reads it */
+    if (wanted == TR_FORMAT_AUTO) { /* the detected format if the class reads it, else its first */
         const char *const *words = job->class->data_formats;
         wanted = tr_format_named(words[0]);
         for (size_t i = 0; words[i]; i++)
@@ -110,8 +110,8 @@ static int read_heads(tr_data *data, const tr_data *like)
 
 /* ---- progress of reading ---- */
 
-/* One worker reports to rank 0: rank 0 itself if it is a worker; otherwise worker 0, by a message about once a second and a last one,
- * ALL_READ. */
+/* One worker reports its progress to rank 0: rank 0 itself if it is a worker; otherwise worker 0, which sends its bytes about once
+ * a second, and ALL_READ at the end. */
 struct loading {
     tr_context *tr;
     const char *what;
@@ -174,8 +174,8 @@ struct tr_reader_options tr_data_reading(const tr_data *data, const tr_data *lik
                                       .seed = job->seed};
 }
 
-/* Reads the range of the files that this worker has to read. Triples: one contiguous range, since the order of the files decides
- * which of two equal pairs is the last; their rows are dealt to workers afterwards. */
+/* Reads this worker's share of the files. The share of triples is contiguous, since the order of the files decides which of two
+ * equal pairs is the last; rows of triples are sent to their workers afterwards. */
 static int read_range(tr_data *data, const tr_data *like, struct loading *loading, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
@@ -204,7 +204,7 @@ static int read_range(tr_data *data, const tr_data *like, struct loading *loadin
     struct tr_matrix none = {0}, *rows = s->on_disk ? &none : &s->rows;
     int status = triples ? tr_read_triples(&s->files, worker, workers, &options, &in->triples, &in->report)
                          : tr_read_matrix(&s->files, worker, workers, &options, rows, &in->report);
-    if (status == TR_OK && options.places) { /* places in files become places among all files */
+    if (status == TR_OK && options.places) { /* offsets become origins, which include the file */
         uint64_t *place = s->row_number;
         for (size_t i = 0; i < in->runs.n; i++)
             for (uint64_t k = 0; k < in->runs.run[i].rows; k++, place++)
@@ -223,7 +223,7 @@ static int read_files(tr_data *data, const tr_data *like, struct tr_reading *in)
     in->report = (struct tr_read_report){.lowest = UINT32_MAX};
     if (!tr_is(tr, TR_SLAVE)) {
         int shown = TR_OK;
-        while (tr->rank == 0) { /* without data of its own: shows the reports until the last one */
+        while (tr->rank == 0) { /* rank 0 is no worker: it shows the reports of worker 0 until the last one */
             uint64_t bytes;
             MPI_Request request;
             MPI_Irecv(&bytes, 1, MPI_UINT64_T, loading_reporter(tr), TR_TAG_LOADING, tr->wire, &request);
@@ -277,8 +277,9 @@ static int fail_no_record(const tr_data *data)
 
 /* ---- keys ---- */
 
-/* Sets the keys to the union of these ascending columns over the group's members, or if the members do not share keys, to these; NULL:
- * to all columns. *number (to be freed; NULL: the same): of each of this member's columns its number among the keys. */
+/* Sets data->keys. columns: the n ascending columns of this member; NULL: all columns. If members of a group share keys, the keys
+ * are the union of the columns of all members, and (*number)[i] (to be freed) is the index of columns[i] among the keys. Otherwise
+ * the keys are the columns, and *number is NULL. */
 static int set_keys(tr_data *data, const uint32_t *columns, size_t n, uint32_t **number)
 {
     tr_context *tr = data->state->tr;
@@ -306,8 +307,8 @@ static int set_keys(tr_data *data, const uint32_t *columns, size_t n, uint32_t *
     return TR_OK;
 }
 
-/* Columns of sparse rows become numbers of this worker's keys. Of rows that a group shares: of the columns that this member has read,
- * until tr_row_store_share() unites them. */
+/* Replaces columns of sparse rows by indices of this worker's keys. If the group will share its rows: by indices of in->keys, the
+ * columns that this member has read, which tr_row_store_share() unites later. */
 static int number_keys(tr_data *data, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
@@ -328,7 +329,7 @@ static int number_keys(tr_data *data, struct tr_reading *in)
     return TR_OK;
 }
 
-/* Whether each member has all rows of the group in its own memory. */
+/* Returns whether each member has all rows of the group in its own memory. */
 static bool has_copy_of_group(const tr_context *tr)
 {
     return tr_data_is_partitioned(tr, TR_DATA_REPLICATED) && !tr_data_is_shared(tr);
@@ -336,7 +337,7 @@ static bool has_copy_of_group(const tr_context *tr)
 
 /* ---- rows of libsvm, csv and hdf5 ---- */
 
-/* Lists of non-zeros may have other columns than the training data: these are dropped. */
+/* Sets data->columns and first_index. shape_rows() drops columns of sparse test data that the training data do not have. */
 static int decide_columns(tr_data *data, const struct totals *totals, const tr_data *like)
 {
     const struct tr_data_state *s = data->state;
@@ -381,8 +382,8 @@ static int decide_columns(tr_data *data, const struct totals *totals, const tr_d
 struct weights {
     const tr_data *data;
     const char *path;
-    uint64_t line, row; /* of this file; of all */
-    size_t stretch;     /* the first of this worker's stretches that does not end before `row` */
+    uint64_t line, row; /* line: number of the line in this file; row: number of the next row of data.train */
+    size_t stretch;     /* index of the first stretch of this worker that does not end before `row` */
     float *weight;
 };
 
@@ -412,7 +413,7 @@ static int weights_read_line(struct weights *w, const char *p)
     return TR_OK;
 }
 
-/* Every worker reads the files from end to end, which are small compared to the rows, and keeps the weights of its own rows. */
+/* Reads the whole files on every worker, and keeps the weights of the worker's rows. The files are small compared to the rows. */
 static int weights_read(tr_data *data)
 {
     const tr_job *job = data->state->tr->job;
@@ -445,7 +446,7 @@ static int weights_read(tr_data *data)
                    (unsigned long long)data->total_rows);
 }
 
-/* Whether data.weight is a file, not a column. */
+/* Returns whether data.weight names files, not a column. */
 static bool weights_are_in_file(const tr_data *data)
 {
     const struct tr_data_state *s = data->state;
@@ -453,7 +454,7 @@ static bool weights_are_in_file(const tr_data *data)
     return !s->test && *s->tr->job->data.weight && !column && !(s->form & TR_DATA_NODE);
 }
 
-/* Each row of the files must be there. All ranks. */
+/* Files of data.weight have a weight for each row, so no row may be left out. All ranks. */
 static int weights_check(tr_data *data)
 {
     const struct tr_data_state *s = data->state;
@@ -473,8 +474,8 @@ static int weights_check(tr_data *data)
     return TR_OK;
 }
 
-/* Numbers the rows of this worker or of its group, and sets their weights: those of a column, which were read with the rows, or those
- * of a file. Workers only, together. */
+/* Numbers the rows of this worker or of its group, and sets their weights. These were read with the rows if they are a column;
+ * otherwise their files are read now. Workers only, together. */
 static int weights_set(tr_data *data, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
@@ -497,7 +498,7 @@ static int weights_set(tr_data *data, struct tr_reading *in)
     return status;
 }
 
-/* A worker's own rows, or all rows of its group, with their columns numbered. */
+/* Replicates the rows if all members of the group have them, and replaces columns by indices of keys. */
 static int finish_rows(tr_data *data, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
@@ -521,7 +522,8 @@ static int finish_rows(tr_data *data, struct tr_reading *in)
     return dense ? set_keys(data, NULL, n, &none) : number_keys(data, in);
 }
 
-/* A worker's own rows, columns counted from 0. */
+/* Makes columns of the rows that this worker has read count from 0, and drops unknown columns. Makes rows sparse unless
+ * data->state->full. */
 static int shape_rows(tr_data *data)
 {
     struct tr_matrix *m = &data->state->rows;
@@ -532,8 +534,8 @@ static int shape_rows(tr_data *data)
     return !data->state->full && m->columns > 0 ? tr_matrix_make_sparse(m) : TR_OK;
 }
 
-/* The columns of a table are known once all workers have read their rows: if one finds a word in a column of numbers, which the first
- * lines do not have, all read again. */
+/* Reads a table. The first lines of the files determine the types of columns. If a worker finds a word in a column of numbers, the
+ * column becomes a category, and all workers read again. */
 static int read_table(tr_data *data, const tr_data *like, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
@@ -597,7 +599,7 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
                         : csv            ? TR_OK
                                          : decide_columns(data, &totals, like)));
 
-    if (s->form & TR_DATA_NODE) { /* rows of a node stay as they were read: each task makes its own of them */
+    if (s->form & TR_DATA_NODE) { /* rows of a node stay as they were read: each task converts a copy */
         s->full = s->schema || (hdf5 && !tr_data_hdf5_head(data)->sparse);
         if (s->schema) data->columns = s->schema->slots;
         TR_TRY(tr_agree(tr, works ? weights_set(data, in) : TR_OK));
@@ -624,7 +626,7 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     bool names = false;
     if (!csv && !like) TR_TRY(tr_labels_need_names(tr, &in->report, data, &names));
     int status = TR_OK;
-    if (names && *in->report.long_label) { /* other formats than csv cannot have names of labels */
+    if (names && *in->report.long_label) { /* only labels of csv can have names */
         char problem[256];
         snprintf(problem, sizeof problem,
                  "label %s is not exact in a 32-bit float: expected integers up to 16777216, or data.format: "
@@ -635,10 +637,10 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     TR_TRY(tr_agree(tr, status));
     if (data->labels > 2) TR_TRY(tr_agree(tr, tr_labels_find_third(tr, &in->report.labels, data)));
 
-    /* Rows are dense, or should be: if half of the cells are not zero, lists of columns take as much memory as dense rows, and are
+    /* Decide whether rows become dense. If half of the cells are not zero, sparse rows take as much memory as dense rows, and are
      * slower. If columns are scaled, a fifth is enough, since only dense rows are centred. (Covtype, 22 % of the cells: accuracy
-     * 0.719 instead of 0.699. Mnist, 19 %: the same accuracy in five times the time, as columns with few non-zeros get large values,
-     * and rows become longer.) */
+     * 0.719 instead of 0.699. Mnist, 19 %: centring takes five times the time for the same accuracy, since columns with few
+     * non-zeros get large values, and rows become longer.) */
     double filled = (double)data->total_nonzeros / ((double)data->total_rows * (double)data->columns);
     bool is_table = s->schema ? tr_schema_is_dense(s->schema) : hdf5 && tr_data_hdf5_head(data)->full;
     bool decided = like || is_table || tr_data_is_partitioned(tr, TR_DATA_VERTICAL);
@@ -669,7 +671,8 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
 
 /* ---- rows of ratings and bags of words ---- */
 
-/* If a worker finds an id that is no number, all read again, as text. The heads usually show that before. */
+/* Reads ratings or docword. If a worker finds an id that is no number, all workers read again, with ids as text. The heads usually
+ * show before whether ids are text. */
 static int read_ids(tr_data *data, const tr_data *like, struct tr_reading *in)
 {
     tr_context *tr = data->state->tr;
@@ -695,7 +698,7 @@ static int read_ids(tr_data *data, const tr_data *like, struct tr_reading *in)
     }
 }
 
-/* Maps this worker's ids to the numbers of all workers. */
+/* Numbers the users and items of all workers, and replaces the places of ids in this worker's triples by these numbers. */
 static int number_ids(tr_data *data, const tr_data *like, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
@@ -721,7 +724,7 @@ static int number_ids(tr_data *data, const tr_data *like, struct tr_reading *in)
     return TR_OK;
 }
 
-/* Sends the rows to their workers, and sorts them: columns ascend, each pair once. */
+/* Sends each triple to the worker of its row, and makes sorted rows: columns ascend, and repeated pairs are merged. */
 static int finish_triples(tr_data *data, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
@@ -729,8 +732,7 @@ static int finish_triples(tr_data *data, struct tr_reading *in)
     const tr_job *job = tr->job;
     struct tr_matrix *m = &s->rows;
     bool ratings = data->format == TR_FORMAT_RATINGS;
-    bool interleaved =
-        false; /* several readers have unpacked a file together, each some pieces of its text */
+    bool interleaved = false; /* several readers have parsed pieces of one compressed file in turn */
     for (size_t i = 0; i < s->files.n && ratings; i++) {
         struct tr_file_part range = {.readers = 0};
         if (s->files.file[i].packing)
@@ -798,7 +800,7 @@ static int fill_triples(tr_data *data, const tr_data *like, struct tr_reading *i
 
 /* ---- open data sets: keys ---- */
 
-/* Times, device and inode of each file: a file that was rewritten is another file. */
+/* Prints path, size, times, device and inode of each file: a key changes if a file was rewritten. */
 static void print_files(FILE *text, const struct tr_files *files)
 {
     for (size_t i = 0; i < files->n; i++) {
@@ -827,7 +829,7 @@ static void print_list(FILE *text, const struct tr_job_list *list)
     for (size_t i = 0; i < list->n; i++) fprintf(text, "«%s»", list->item[i]);
 }
 
-/* The settings of reading files. */
+/* Prints the settings that determine how files are read. */
 static void print_reading(FILE *text, const tr_job *job)
 {
     fprintf(text, "%d %d %d %llu %d %s %s %llu", job->data.format, job->data.index_base, job->data.on_error,
@@ -841,7 +843,7 @@ static void print_reading(FILE *text, const tr_job *job)
     print_list(text, &job->data.cross);
 }
 
-/* Everything that determines the rows. */
+/* Writes everything that determines the rows as text: the key of a store. */
 static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_data_part part,
                     const tr_data *like, char **key)
 {
@@ -859,7 +861,7 @@ static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_
     if (held_out.to > 0)
         fprintf(text, " %s %a to %a of %llu", part & TR_DATA_TEST ? "the" : "without the", held_out.from,
                 held_out.to, (unsigned long long)job->seed);
-    const char *const *formats = job->class->data_formats; /* they decide where data.format is auto */
+    const char *const *formats = job->class->data_formats; /* data.format auto depends on them */
     for (size_t i = 0; job->data.format == TR_FORMAT_AUTO && formats[i]; i++)
         fprintf(text, " %s", formats[i]);
     print_files(text, files);
@@ -892,7 +894,8 @@ static void store_forget(struct tr_store *store)
     tr_row_store_forget(&store->data);
 }
 
-/* Counts one user less; forgot: that user does not need the non-zeros any more. The last user frees the store. All ranks together. */
+/* Decrements the reference count, and frees the store if it is 0. forgot: the user had called tr_data_forget(). All ranks
+ * together. */
 static void store_release(tr_context *tr, struct tr_store **store, bool forgot)
 {
     struct tr_store *s = *store;
@@ -918,7 +921,7 @@ static void store_release(tr_context *tr, struct tr_store **store, bool forgot)
     free(s);
 }
 
-/* Releases the stores that the team holds for its next task: all of them, or those that the current task has not opened. */
+/* Releases the stores that the team holds for its next task: all of them, or only those that the current task has not opened. */
 static void store_drop_held(tr_context *tr, bool all)
 {
     for (struct tr_store *store = tr->stores ? tr->stores->first : NULL, *next; store; store = next) {
@@ -955,8 +958,8 @@ static int store_add(tr_context *tr, enum tr_data_part part, char **key, struct 
     return tr_job_held_out(tr->job, &s->held_out);
 }
 
-/* The store of these files and settings; of test data with the training data `like`. If there is none, a new one: *found = false, the
- * caller loads it. Counts one user more. All ranks; errors are agreed on. */
+/* Finds the store of these files and settings; for test data also of the training data `like`. If there is none, adds a store, sets
+ * *found to false, and the caller loads it. Increments the reference count. All ranks; errors are agreed on. */
 static int store_find(tr_context *tr, const struct tr_files *files, enum tr_data_part part,
                       const tr_data *like, struct tr_store **store, bool *found)
 {
@@ -965,7 +968,7 @@ static int store_find(tr_context *tr, const struct tr_files *files, enum tr_data
     *store = tr->stores ? tr->stores->first : NULL;
     while (*store && ((*store)->forgotten || strcmp((*store)->key, key) != 0)) *store = (*store)->next;
 
-    /* All ranks have to find the same one: some may have forgotten it, or see another version of a file. */
+    /* All ranks must find the same store: some may have forgotten its non-zeros, or see another version of a file. */
     uint64_t number = *store ? (*store)->number : 0, bounds[2] = {number, ~number};
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MIN, tr->world, &request);
@@ -1070,9 +1073,8 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     TR_CLOSED_BY(tr_files_close) struct tr_files files = {.n = 0};
     TR_FREED struct tr_data_user *user = NULL;
     struct tr_store *store = NULL;
-    TR_TRY(tr_agree(
-        tr, TR_OK)); /* a rank that has failed before reports it here, and calls no other collective */
-    char folders[4096] = ""; /* ranks on other hosts do not have the variables of the host of the start */
+    TR_TRY(tr_agree(tr, TR_OK)); /* a rank that has failed before this call ends here */
+    char folders[4096] = "";     /* ranks on other hosts may not have the environment variables of rank 0 */
     const char *mine = getenv("TRIREME_DATA");
     if (tr->rank == 0 && mine) snprintf(folders, sizeof folders, "%s", mine);
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, folders, sizeof folders));
@@ -1089,7 +1091,7 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
 
     const struct tr_cached *cached = store->data.state->cached;
     if (!found && tr->team && (!cached || cached->pooled)) { /* otherwise its files belong to the task */
-        /* the team uses it, for its next task; it is no reader: a task that forgets the non-zeros frees them */
+        /* the team keeps the store for its next task. It is no reader, so a task that forgets the non-zeros frees them */
         store->users++;
         store->held = true;
         tr->let_go = store_drop_all_held;
@@ -1149,7 +1151,8 @@ void tr_data_close(tr_data **data)
     *data = NULL;
 }
 
-/* Replicated rows are divided equally among the members; otherwise a member has all rows that it stores. */
+/* Returns the first row that a member of the group processes. Replicated rows are divided equally among the members; otherwise each
+ * member processes all rows that it stores. */
 static size_t part_begin(const tr_data *data, const tr_worker *me, int member)
 {
     if (!tr_data_is_partitioned(data->state->tr, TR_DATA_REPLICATED))

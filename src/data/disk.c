@@ -20,8 +20,8 @@
 #include "trireme/collective.h"
 #include "trireme/model.h"
 
-/* A pass in another order than that of the file uses GROUP blocks from the whole file together, and mixes their rows. The thread
- * reads up to AHEAD blocks in advance. */
+/* A pass in random order uses a group of GROUP blocks from the whole file at the same time, and mixes their rows. A thread, which
+ * is started for each stream, reads up to AHEAD blocks in advance. */
 enum { GROUP = 8, AHEAD = 8 };
 
 /* ---- n bytes at an address in the file ---- */
@@ -31,7 +31,7 @@ static uint64_t disk_offset(const struct tr_row_file *f, const void *at)
     return (uint64_t)((const char *)at - (const char *)f->header);
 }
 
-/* The whole pages that hold these bytes; without `last`, the page of the last byte is left out unless they fill it. */
+/* Extends the range of n bytes from *first to whole pages. last = false: leaves out the last page unless the range fills it. */
 static void disk_to_pages(uint64_t *first, uint64_t *n, bool last)
 {
     uint64_t page = tr_page_bytes(), end = *first + *n;
@@ -40,7 +40,7 @@ static void disk_to_pages(uint64_t *first, uint64_t *n, bool last)
     if (*first > end) *n = 0;
 }
 
-/* Asks the system to read the bytes soon. */
+/* Asks the system to read the bytes in the background. */
 static void disk_ask(const struct tr_row_file *f, const void *at, uint64_t n)
 {
     if (n > 0) (void)posix_fadvise(f->fd, (off_t)disk_offset(f, at), (off_t)n, POSIX_FADV_WILLNEED);
@@ -58,15 +58,13 @@ static int disk_fetch(const struct tr_row_file *f, const void *at, uint64_t n)
         else if (errno != EINTR && errno != EAGAIN) break;
         else continue;
 #endif
-    return 0; /* without it the first access reads the page */
+    return 0; /* without MADV_POPULATE_READ the first access reads a page */
 }
 
-/* Drops the bytes from memory. sequential: the bytes before them are not needed either, so pages that they share with the
- * system's read-ahead are dropped too. */
+/* Drops the bytes from memory. sequential: the bytes before them are not needed any more, and leave the page cache, too. */
 static void disk_drop(const struct tr_row_file *f, const void *at, uint64_t n, bool sequential)
 {
-    const uint64_t read_ahead =
-        sequential ? (uint64_t)1 << 20 : 0; /* the page cache holds larger units than pages */
+    const uint64_t read_ahead = sequential ? (uint64_t)1 << 20 : 0; /* the cache may have large pages */
     uint64_t first = disk_offset(f, at);
     disk_to_pages(&first, &n, false);
     if (n == 0) return;
@@ -86,7 +84,7 @@ static void disk_settle(const struct tr_row_file *f, const void *at, uint64_t n)
     disk_drop(f, at, n, true);
 }
 
-/* Whether the sums of the bytes are correct. One thread at a time. */
+/* Returns whether the sums of all pieces with these bytes are correct. One thread at a time. */
 static bool disk_is_whole(struct tr_row_file *f, const void *at, uint64_t n)
 {
     uint64_t first = disk_offset(f, at) - f->area->first;
@@ -167,8 +165,8 @@ int tr_disk_choose(tr_data *data)
     return TR_OK;
 }
 
-/* A page cache that cannot hold the whole file does not help passes: it has just dropped the block that comes next. It is used if free
- * memory is large enough. */
+/* Lets pages stay in the page cache if it can hold the whole file. A smaller cache does not help: when a pass needs a block again,
+ * the blocks after it have replaced it in the cache. */
 static void disk_use_page_cache(const struct tr_data_state *s)
 {
     bool full = TR_FAULT("data.room") == TR_FAULT_ENOSPC;
@@ -222,7 +220,7 @@ int tr_disk_note(void *writer, struct tr_reader *r)
             continue;
         }
         size_t before = note->capacity, n = r->options->seen[k].values.n;
-        c->nonzeros += m->rows; /* a value of a category is at most one key */
+        c->nonzeros += m->rows; /* a category has at most one key in each row */
         TR_TRY(TR_GROW(&note->count, &note->capacity, n));
         if (note->capacity > before)
             memset(note->count + before, 0, (note->capacity - before) * sizeof *note->count);
@@ -267,7 +265,7 @@ int tr_disk_begin(struct tr_disk_writer *c)
     s->rows = (struct tr_matrix){.rows = (size_t)c->rows, .columns = c->dense ? (size_t)data->columns : 0};
     tr_row_store_attach(data, shape.arrays);
 
-    /* data.memory has room for twice the blocks of two groups and those ahead */
+    /* data.memory has room for four times the blocks of a group and those read in advance */
     const uint64_t least = (uint64_t)16 << 10, usual = (uint64_t)2 << 20;
     uint64_t wanted = s->memory / (4 * (GROUP + AHEAD));
     c->block_bytes = s->memory == 0 || wanted > usual ? usual : wanted < least ? least : wanted;
@@ -281,8 +279,8 @@ static uint64_t disk_values(const struct tr_disk_writer *c)
     return c->dense ? c->row * c->data->columns : c->nonzero;
 }
 
-/* The arrays that are streamed, and the bytes of each array for a number of rows and values. The last element of TR_ROWS_BEGIN,
- * the end of the last row, is not counted. */
+/* Arrays 0 .. STREAMED - 1 are read and written in blocks. disk_array_bytes() returns the bytes of array i for a number of rows and
+ * values, without the last element of TR_ROWS_BEGIN, the end of the last row. */
 enum { STREAMED = TR_ROWS_LABEL + 1 };
 
 static uint64_t disk_array_bytes(size_t i, uint64_t rows, uint64_t values)
@@ -300,7 +298,7 @@ static int disk_begin_block(struct tr_disk_writer *c)
     return TR_OK;
 }
 
-/* One more row has been written, with this number of values. */
+/* Counts a row that was written, with this number of values, and begins a new block if the current one is large enough. */
 static int disk_end_row(struct tr_disk_writer *c, uint64_t values)
 {
     const struct tr_matrix *rows = &c->data->state->rows;
@@ -360,7 +358,7 @@ int tr_disk_write(void *writer, struct tr_reader *r)
     struct tr_data_state *s = c->data->state;
     const struct tr_matrix *m = &r->matrix;
     (void)TR_FAULT("data.spill");
-    if (m->rows > c->rows - c->row) { /* another process is writing the input files */
+    if (m->rows > c->rows - c->row) { /* the input files have grown: tr_disk_end() fails */
         c->rows = 0;
         r->enough = true;
         return TR_OK;
@@ -376,7 +374,7 @@ int tr_disk_write(void *writer, struct tr_reader *r)
     } else {
         TR_TRY(disk_write_matrix(c, &r->matrix));
     }
-    /* pieces go to the disk: the last one is on the way while the next one is filled */
+    /* write 4 MiB at a time to the disk: while the next 4 MiB are filled, the last ones are being written */
     const struct tr_row_file *file = s->file;
     const uint64_t piece = (uint64_t)4 << 20;
     for (size_t i = 0; i < STREAMED; i++) {
@@ -427,13 +425,13 @@ void tr_disk_free(struct tr_disk_writer *c)
 
 /* ---- reading: blocks ---- */
 
-enum block_state { ABSENT, READING, PRESENT };
+enum block_state { ABSENT, READING, PRESENT }; /* PRESENT: in memory */
 
-/* An order of all blocks. */
+/* A plan: the order in which a pass uses the blocks. */
 struct plan {
-    uint32_t *block; /* in this order */
-    uint32_t *rank;  /* of each block in it */
-    size_t group;    /* number of blocks that are used at the same time */
+    uint32_t *block; /* block[i]: the block at position i */
+    uint32_t *rank;  /* rank[b]: the position of block b */
+    size_t group;    /* number of consecutive blocks that are used at the same time */
 };
 
 struct tr_row_stream {
@@ -444,34 +442,33 @@ struct tr_row_stream {
     const char *array[STREAMED]; /* NULL: absent */
     struct {
         enum block_state state; /* protected by the lock */
-        bool keeps;             /* it stays in memory after its first use */
-        bool checked;           /* its sums are right */
-        bool listed;            /* scratch: whether it is in `order` */
-    } * about;                  /* of each block */
-    size_t *held;               /* the thread's: blocks in memory that do not stay there */
-    struct plan plans[2];       /* the order of the file; the order of the last tr_data_permute() */
+        bool keeps;             /* the block stays in memory after its first use */
+        bool checked;           /* its sums are correct */
+        bool listed;            /* scratch: the block is in `order` */
+    } * about;                  /* one per block */
+    size_t *held;               /* for the thread only: blocks in memory that do not stay there */
+    struct plan plans[2];       /* 0: the order of the file; 1: the order of the last tr_data_permute() */
     uint32_t *order;            /* scratch for an order of the blocks */
-    uint64_t
-        *group_row; /* plans[1]: number of rows before each group; the last entry is the number of all rows */
-    uint64_t memory; /* arguments of stream_open() */
-    bool whole;
-    size_t parts;    /* no block has rows of two parts unless it has all of them; 0: parts are not known */
-    size_t last;     /* the block that was requested last */
-    bool mixes;      /* the second plan has been used */
-    size_t mixed_at; /* `at` of its last use */
-    int strays;      /* blocks that were requested since then and are not near there in the plan */
+    uint64_t *group_row; /* plans[1]: number of rows before each group; the last element: of all rows */
+    uint64_t memory;     /* arguments of stream_open() */
+    bool whole;          /* `checked` in the call of stream_open() */
+    size_t parts;        /* blocks were cut for this number of parts, see stream_cut_blocks(); 0: for none */
+    size_t last;         /* the block that was requested last */
+    bool mixes;          /* plans[1] has been set */
+    size_t mixed_at;     /* value of `at` when plans[1] was used last */
+    int strays;          /* number of blocks requested since then that are not near mixed_at in plans[1] */
 
     pthread_t thread;
-    bool runs; /* the thread is running */
+    bool runs; /* the thread exists */
     pthread_mutex_t lock;
-    pthread_cond_t moved, ready;
-    const struct plan *plan; /* this and the rest are protected by the lock */
-    size_t at;               /* the pass uses the group of the plan that begins here; n: it has not begun */
-    size_t aside;            /* one more block that is needed now; or n */
-    bool ends;
-    int error; /* errno of a failed read; EBADMSG: wrong sums of block `bad` */
+    pthread_cond_t moved, ready; /* moved: plan, at, aside or ends has changed; ready: a block was read */
+    const struct plan *plan;     /* plan of the current pass; the lock protects this and the next members */
+    size_t at;    /* position in the plan of the group that the pass uses; n: the pass has not begun */
+    size_t aside; /* one more block, which the pass needs now; n: none */
+    bool ends;    /* the thread must end */
+    int error;    /* error number of reading block `bad`; EBADMSG: its sums are wrong; 0: none */
     size_t bad;
-    uint64_t resident;
+    uint64_t resident; /* bytes of the blocks in memory */
     double count[TR_STREAM_COUNTS];
 };
 
@@ -501,8 +498,8 @@ static uint64_t stream_block_bytes(const struct tr_row_stream *s, size_t b)
     return stream_bytes_between(s, &s->block[b], &s->block[b + 1]);
 }
 
-/* The bytes of array i that belong to a block. Reading the block needs one more element of TR_ROWS_BEGIN: it is on the same page, or is
- * read on the first access. */
+/* Returns the address of the part of array i that belongs to block b, and sets *n to its bytes. The block's rows need one more
+ * element of TR_ROWS_BEGIN: it is on the same page, or the first access reads it. */
 static const char *stream_range(const struct tr_row_stream *s, size_t i, size_t b, uint64_t *n)
 {
     const struct tr_data_block *block = &s->block[b];
@@ -532,7 +529,7 @@ static void *stream_read_ahead(void *stream)
     size_t n = 0; /* blocks in s->held */
     pthread_mutex_lock(&s->lock);
     while (!s->ends && !s->error) {
-        /* drop a block that the pass does not need any more */
+        /* drop a block that the pass does not need within the window: its group and the AHEAD blocks that follow in the plan */
         size_t behind = 0, b, window = tr_min_size(stream_group_end(s) - s->at + AHEAD, s->n);
         while (behind < n && (s->held[behind] == s->aside ||
                               (s->plan->rank[s->held[behind]] + s->n - s->at) % s->n < window))
@@ -547,7 +544,7 @@ static void *stream_read_ahead(void *stream)
             continue;
         }
 
-        /* choose the block to read next, and two that the system reads meanwhile */
+        /* choose the block to read next, and two more that the system may read in the background */
         size_t wanted[3], found = 0;
         if (s->aside < s->n && s->about[s->aside].state == ABSENT) wanted[found++] = s->aside;
         for (size_t i = 0; i < window && found < 3; i++) {
@@ -559,7 +556,7 @@ static void *stream_read_ahead(void *stream)
             continue;
         }
 
-        /* read it without the lock */
+        /* read the block without the lock */
         double begin = tr_now();
         int error = 0;
         b = wanted[0];
@@ -610,7 +607,8 @@ static int stream_make_plan(struct tr_row_stream *s, struct plan *plan, size_t g
     return TR_OK;
 }
 
-/* memory: bytes that may stay in memory from pass to pass; checked: the sums need not be compared; before: initial counts, or NULL. */
+/* Opens the stream of data on a disk and starts its thread. memory: bytes of blocks that may stay in memory from pass to pass;
+ * checked: the sums need not be compared; before: initial counts, or NULL. */
 static int stream_open(struct tr_data_state *state, uint64_t memory, bool checked,
                        const double before[TR_STREAM_COUNTS])
 {
@@ -640,7 +638,7 @@ static int stream_open(struct tr_data_state *state, uint64_t memory, bool checke
     TR_TRY(TR_NEW(&s->order, s->n));
     for (size_t b = 0; b < s->n; b++) s->about[b].checked = checked;
 
-    /* blocks that stay in memory lie between the others: while a pass uses them, others can be read */
+    /* blocks that stay in memory are spread evenly over the file: while a pass uses them, the thread reads others */
     uint64_t moving = 0, size = 0, kept = 0;
     for (size_t b = 0; b < s->n; b++) {
         size += stream_block_bytes(s, b);
@@ -653,7 +651,7 @@ static int stream_open(struct tr_data_state *state, uint64_t memory, bool checke
     }
     if (before) memcpy(s->count, before, sizeof s->count);
     s->count[TR_STREAM_DISK_BYTES] = (double)size;
-    sigfillset(&all); /* signals are for the thread that trains */
+    sigfillset(&all); /* only the main thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &mask);
     int error = pthread_create(&s->thread, NULL, stream_read_ahead, s);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
@@ -707,7 +705,8 @@ void tr_row_stream_count(struct tr_row_stream *s, double sum[TR_STREAM_COUNTS])
 
 /* ---- reading: the position of a pass ---- */
 
-/* Unlocks. Passes do not return a status: an error is noted for the stage that runs. */
+/* Unlocks. Returns false after an error of the thread: since passes do not return a status, it is stored in tr->broken, and the
+ * stage that runs fails. */
 static bool stream_unlock(struct tr_row_stream *s)
 {
     bool damaged = s->error == EBADMSG;
@@ -715,7 +714,7 @@ static bool stream_unlock(struct tr_row_stream *s)
     if (!s->error) return true;
     const struct tr_data_block *b = &s->block[s->bad];
     if (s->tr->broken != TR_OK) return false;
-    if (damaged) (void)unlink(s->file->path); /* so that the next start does not find it */
+    if (damaged) (void)unlink(s->file->path); /* so that the next start does not use the file */
     s->tr->broken = tr_fail(damaged ? TR_ERR_DATA : TR_ERR_IO, "%s: rows %llu to %llu: %s", s->file->path,
                             (unsigned long long)b->row, (unsigned long long)b[1].row - 1,
                             damaged ? "damaged: wrong checksum; the next start reads the text again"
@@ -735,7 +734,7 @@ static void stream_await_block(struct tr_row_stream *s, size_t b)
     s->count[TR_STREAM_WAITED_SECONDS] += tr_now() - begin;
 }
 
-/* The pass needs the block of this rank in the plan: waits until its group is in memory. */
+/* Moves the pass to the group with position `rank` of a plan, and waits until the blocks of the group are in memory. */
 static void stream_move_to(struct tr_row_stream *s, const struct plan *plan, size_t rank)
 {
     size_t at = rank / plan->group * plan->group;
@@ -756,8 +755,8 @@ size_t tr_data_ready(const tr_data *data, size_t first, size_t n)
     size_t b = stream_block_of(s, first);
     pthread_mutex_lock(&s->lock);
 
-    /* A pass over mixed parts asks for consecutive rows, as one in the order of the file does. A part may begin or end in a block that
-     * the plan has elsewhere. */
+    /* Find out whether the pass follows plans[0] or plans[1]: both passes request consecutive rows, the latter within parts. A part
+     * may begin or end in a block at another position of plans[1], which is then read aside. */
     bool follows = b == s->last || b == s->last + 1,
          near = s->mixes && (mixed->rank[b] + s->n - s->mixed_at) % s->n < 2 * GROUP;
     if (b != s->aside) {
@@ -791,7 +790,7 @@ size_t tr_data_ready_in(const tr_data *data, const uint32_t *order, size_t at, s
 
 /* ---- reading: orders ---- */
 
-/* The next pass uses the blocks in this order. */
+/* Makes an order of the blocks plans[1], which the next pass uses. */
 static void stream_set_plan(struct tr_row_stream *s, const uint32_t *block)
 {
     struct plan *plan = &s->plans[1];
@@ -810,7 +809,7 @@ static void stream_set_plan(struct tr_row_stream *s, const uint32_t *block)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* A random order of the blocks. */
+/* Makes a random order of the blocks plans[1], and sets group_row. */
 static void stream_mix_blocks(struct tr_row_stream *s, struct tr_rng *rng)
 {
     const struct plan *plan = &s->plans[1];
@@ -832,7 +831,7 @@ void tr_data_permute(const tr_data *data, struct tr_rng *rng, size_t first, size
         return;
     }
     stream_mix_blocks(s, rng);
-    for (size_t g = 0; g * GROUP < s->n; g++) { /* the rows of a group of blocks */
+    for (size_t g = 0; g * GROUP < s->n; g++) { /* mix the rows of a group of blocks */
         const uint32_t *block = &s->plans[1].block[g * GROUP];
         uint32_t *to = order + s->group_row[g];
         uint64_t before[GROUP + 1] = {0};
@@ -856,7 +855,8 @@ static struct tr_data_block stream_position(const struct tr_data_state *state, u
     return (struct tr_data_block){row, m->begin ? m->begin[row] : row * m->columns};
 }
 
-/* Blocks of about the current size, none of which has rows of two parts unless it has all of them. */
+/* Divides the rows into blocks again, of about the current size. A block consists of whole parts, or has rows of only one part:
+ * otherwise passes over mixed parts would read it twice. */
 static int stream_cut_blocks(const struct tr_row_stream *s, const struct tr_data_state *state,
                              const size_t *begin, size_t n, struct tr_data_block **blocks, size_t *count)
 {
@@ -896,8 +896,7 @@ int tr_data_permute_parts(const tr_data *data, struct tr_rng *rng, const size_t 
 {
     struct tr_data_state *state = data->state;
     struct tr_row_stream *s = state->stream;
-    if (s && n > 0 &&
-        s->parts != n) { /* other parts than before: a block that two parts use would be read twice */
+    if (s && n > 0 && s->parts != n) { /* the blocks were not cut for these parts */
         struct tr_data_block *blocks;
         size_t count;
         TR_TRY(stream_cut_blocks(s, state, begin, n, &blocks, &count));
@@ -936,7 +935,8 @@ int tr_data_permute_parts(const tr_data *data, struct tr_rng *rng, const size_t 
         return TR_OK;
     }
 
-    /* parts are smaller than blocks: the parts of a group of blocks, mixed; then those of the next group */
+    /* parts are smaller than blocks: first the parts that begin in the first group of blocks, mixed; then those of the next
+     * group */
     TR_FREED uint32_t *mixed = NULL;
     TR_FREED size_t *end = NULL;
     TR_TRY(TR_NEW(&end, s->n / GROUP + 2));

@@ -53,7 +53,7 @@ int tr_replicate(tr_context *tr, enum tr_set set, void **array, uint64_t n, size
 
 /* ---- rows ---- */
 
-/* *any: whether at least one member has some. */
+/* Sets *any to whether `mine` is true on at least one member. */
 static int agree_on_any(tr_context *tr, enum tr_set set, bool mine, bool *any)
 {
     int32_t one = mine;
@@ -62,7 +62,7 @@ static int agree_on_any(tr_context *tr, enum tr_set set, bool mine, bool *any)
     return TR_OK;
 }
 
-/* If one member has values that are not 1, all members need an array of values. */
+/* If one member has values that are not 1, all members need an array of values: makes it. *any: all members have an array. */
 static int agree_on_values(tr_context *tr, enum tr_set set, struct tr_matrix *m, bool *any)
 {
     TR_TRY(agree_on_any(tr, set, m->value != NULL, any));
@@ -120,9 +120,8 @@ int tr_exchange_columns(tr_context *tr, struct tr_matrix *m)
     int members = tr->layout.group_size;
     size_t n, rows = m->rows;
     TR_FREED uint64_t *of_rows = NULL;
-    uint64_t *nonzeros, *got, *next; /* of each member */
-    TR_FREED uint32_t *length = NULL,
-                      *column = NULL; /* pieces of all rows, by the member that owns their columns */
+    uint64_t *nonzeros, *got, *next; /* per member: number to send; number received; next to send */
+    TR_FREED uint32_t *length = NULL, *column = NULL; /* for each member: its non-zeros of all rows */
     TR_FREED float *value = NULL;
     void *all = NULL;
     bool valued;
@@ -167,14 +166,14 @@ int tr_unite_keys(tr_context *tr, const uint32_t *keys, size_t n, uint32_t **pie
     TR_FREED uint32_t *sample = NULL, *all = NULL;
     TR_FREED uint64_t *count = NULL;
     uint64_t total;
-    /* a sample of `members` keys of each member divides the keys equally */
+    /* a sample of `members` keys from each member determines the borders of the ranges */
     TR_TRY(TR_NEW(&sample, members));
     for (; samples < members && n > 0; samples++) sample[samples] = keys[n * samples / members];
     TR_TRY(tr_gather_to_all(tr, TR_SET_GROUP, sample, samples, sizeof *sample, (void **)&all, &total));
     size_t distinct = (size_t)total;
     TR_TRY(tr_keys_sort(all, &distinct));
     TR_TRY(TR_NEW(&count, 2 * members));
-    for (size_t i = 0; i < n; i++) { /* member m has the keys from all[distinct * m / members] on */
+    for (size_t i = 0; i < n; i++) { /* the range of member m begins at all[distinct * m / members] */
         while (at + 1 < members && keys[i] >= all[distinct * (at + 1) / members]) at++;
         count[at]++;
     }
@@ -187,10 +186,10 @@ int tr_unite_keys(tr_context *tr, const uint32_t *keys, size_t n, uint32_t **pie
 
 /* Rows belong to buckets, and buckets to workers. */
 struct dealing {
-    uint64_t rows; /* numbers are 0 .. rows - 1 */
+    uint64_t rows; /* row numbers are below this */
     bool hashed;
     uint64_t buckets;
-    uint32_t *worker; /* of each bucket */
+    uint32_t *worker; /* worker[b]: the worker to which bucket b belongs */
 };
 
 static void dealing_close(struct dealing *plan)
@@ -220,11 +219,11 @@ static int load_descending(const void *a, const void *b)
     return (x->bucket > y->bucket) - (x->bucket < y->bucket);
 }
 
-/* Assigns hashed buckets in descending order of their loads to workers 0, 1, ..., n - 1, n - 1, ..., 1, 0, 0, 1, ...; others in
- * order, about the same number of non-zeros to each worker. */
+/* Assigns hashed buckets, in descending order of their number of triples, to workers 0, 1, ..., n - 1, n - 1, ..., 1, 0, 0, 1, ...
+ * Buckets of consecutive rows are assigned in ascending order, so that each worker has about the same number of triples. */
 static int dealing_open(tr_context *tr, const struct tr_triples *t, struct dealing *plan)
 {
-    enum { BUCKETS = 256 }; /* per worker */
+    enum { BUCKETS = 256 }; /* number of buckets per worker */
     uint64_t workers = (uint64_t)tr_layout_workers(&tr->layout);
     TR_FREED uint64_t *count = NULL;
     TR_FREED struct load *load = NULL;
@@ -258,12 +257,12 @@ static int dealing_open(tr_context *tr, const struct tr_triples *t, struct deali
 
 /* Triples from all workers: those of worker w are begin[w] .. begin[w + 1] - 1. */
 struct arrivals {
-    uint64_t *begin, *next; /* next: by row, the position of the next triple of the row */
+    uint64_t *begin, *next; /* next[w]: index for the next triple that arrives from worker w */
     struct tr_triple *triple;
-    uint32_t *order; /* of each triple, the position of its piece among all pieces; NULL: order by worker */
+    uint32_t *order; /* of each triple, the index of its piece among all pieces; NULL: sorted already */
 };
 
-/* Sends n triples. order: of each of them, or NULL. */
+/* Sends n triples to the workers of their rows. order: see struct arrivals. */
 static int triples_send_round(tr_context *tr, const struct dealing *plan, const struct tr_triple *triple,
                               const uint32_t *order, size_t n, struct arrivals *in)
 {
@@ -297,10 +296,10 @@ static int triples_send_round(tr_context *tr, const struct dealing *plan, const 
     return TR_OK;
 }
 
-/* *order: the position of each triple's piece among the pieces of all files, file by file. */
+/* Sets (*order)[i] to the index, among the pieces of all files, of the piece from which triple i was read. */
 static int triples_number_pieces(tr_context *tr, size_t files, const struct tr_triples *t, uint32_t **order)
 {
-    TR_FREED uint64_t *pieces = NULL; /* of each file, then of those before it */
+    TR_FREED uint64_t *pieces = NULL; /* number of pieces of each file; then of all files before it */
     uint64_t sum = 0;
     TR_TRY(TR_NEW(&pieces, files));
     TR_TRY(TR_NEW(order, t->n));
@@ -320,7 +319,7 @@ static int triples_number_pieces(tr_context *tr, size_t files, const struct tr_t
     return TR_OK;
 }
 
-/* Merges the triples of the workers, which are in order for each worker. */
+/* Sorts all triples by their pieces: merges the triples of the workers, each of which has sent them in the order of pieces. */
 static int triples_merge(struct arrivals *in, int workers)
 {
     uint64_t *begin = in->begin, *next = in->next, total = begin[workers], n = 0;
@@ -346,7 +345,8 @@ static void arrivals_free(struct arrivals *in)
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 
-/* Sends in rounds. Each round frees the triples that were sent, so sent and received ones take little more memory than one copy. */
+/* Sends the triples in rounds. Each round frees the triples that it has sent, so that sent and received triples together take
+ * little more memory than one copy. */
 int tr_shuffle_triples(tr_context *tr, uint64_t rows, bool hashed, size_t files, bool interleaved,
                        struct tr_triples *t)
 {

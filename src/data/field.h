@@ -1,8 +1,9 @@
-/* Fields of lines of text: numbers, read as fast as possible, quotes, and their form in messages.
+/* Fields of lines of text: fast conversion of numbers, quotes, and the form of fields in messages. A token is a field as it stands
+ * in the text; struct tr_field is its content without quotes and blanks.
  *
- * Digits are found and converted eight at a time in one 64-bit word, without a branch that depends on their number: numbers of
- * varying length cause no mispredictions. Two conditions on the text: it ends with a byte that belongs to no number (a newline),
- * and 16 bytes behind that are readable. A line ends with a newline or CRLF.
+ * Digits are found and converted eight at a time in one 64-bit word, without a branch that depends on how many there are: numbers
+ * of varying length cause no mispredictions. The caller's text must end with a byte that belongs to no number (a newline), and 16
+ * more bytes must be readable behind it. A line ends with a newline or CRLF.
  */
 #ifndef TR_DATA_FIELD_H
 #define TR_DATA_FIELD_H
@@ -16,13 +17,13 @@
 
 #include "base/escape.h"
 
-/* Keeps a condition a branch. Most time is spent on waiting for the position of the next number: a predicted branch need not be
- * waited for, a computed value must be. */
+/* Makes the compiler test a rare condition with a branch, not with a conditional move. The position of the next number depends on
+ * the test: the processor predicts a branch, but waits for a computed value. */
 #define TR_RARELY(condition) __builtin_expect((condition), 0)
 
 /* ---- eight digits in one word ---- */
 
-/* The first character is the lowest byte, on every machine. */
+/* Loads eight characters. The first one is the lowest byte of the result, on machines of either byte order. */
 static inline uint64_t tr_load8(const char *p)
 {
     uint64_t word;
@@ -33,20 +34,20 @@ static inline uint64_t tr_load8(const char *p)
     return word;
 }
 
-/* Counts the digits among the eight characters before the first other one. Additions and subtractions carry into higher bytes
- * only, so the lowest marked byte is always right. */
+/* Returns how many of the eight characters are digits before the first other character. The highest bit marks bytes that are not
+ * digits. Carries go to higher bytes only, so the lowest marked byte is always right. */
 static inline unsigned tr_leading_digits(uint64_t word)
 {
     uint64_t others = ((word + 0x4646464646464646u) | (word - 0x3030303030303030u)) & 0x8080808080808080u;
     return others ? (unsigned)__builtin_ctzll(others) / 8 : 8;
 }
 
-/* Returns the value of the first n <= 8 digits. They move to the high bytes, with zeros before them; then pairs, fours and
- * eights are joined by multiplication. */
+/* Returns the value of the first n <= 8 digits. The digits are shifted to the high bytes, behind zeros. Multiplications then
+ * combine digits to pairs, pairs to fours, and fours to eight digits. */
 static inline uint64_t tr_digits_value(uint64_t word, unsigned n)
 {
     const uint64_t mask = 0x000000ff000000ffu;
-    unsigned half = 4 * (8 - n); /* twice, since a shift by 64 is not defined */
+    unsigned half = 4 * (8 - n); /* half of the shift: C does not define a shift by 64 (n = 0) */
     word = ((word - 0x3030303030303030u) << half) << half;
     word = word * 10 + (word >> 8);
     return (((word & mask) * 0x000f424000000064u) + (((word >> 16) & mask) * 0x0000271000000001u)) >> 32;
@@ -59,9 +60,9 @@ static inline bool tr_is_digit(char c)
 
 /* ---- whole numbers ---- */
 
-#define TR_WHOLE_MAX ((uint64_t)1 << 48) /* larger whole numbers are read as this */
+#define TR_WHOLE_MAX ((uint64_t)1 << 48) /* tr_read_whole() returns this for larger numbers */
 
-/* Reads digits and returns the end of the number; p itself if there is no digit. */
+/* Reads digits. Returns the end of the number, or p if there is no digit. */
 static inline const char *tr_read_whole(const char *p, uint64_t *number)
 {
     uint64_t word = tr_load8(p);
@@ -77,23 +78,23 @@ static inline const char *tr_read_whole(const char *p, uint64_t *number)
 
 /* ---- decimal numbers ---- */
 
-/* A number and its end in the text, NULL if there is none. */
+/* A number and the address of its end in the text; end is NULL if the text is no number. */
 struct tr_number {
     const char *end;
     float value;
 };
 
-/* Reads any decimal number; see tr_read_float(). It returns the value in a register: a pointer would keep the caller's variable
- * in memory, and loops that parse would be 10 % slower. */
+/* The slow part of tr_read_float(): reads all forms of numbers. The value is returned in a register: with a pointer the caller's
+ * variable would stay in memory, and loops that parse would be 10 % slower. */
 struct tr_number tr_read_any_float(const char *p);
 
 /* Reads a decimal number ([+-]digits[.digits][e[+-]digits], with a digit before or after the point) and returns its end, or
  * NULL if there is none. The value is the nearest float; infinity if too large.
  *
- * Up to 7 digits on both sides of the point, and no exponent, are read here: the quotient of two exact doubles is rounded to
- * double and again to float, and with so few digits the first rounding cannot reach the middle between two floats unless the
- * quotient is exactly there. tr_read_any_float() reads all others. Most values have no sign and one digit before the point, or
- * are one digit: these forms are predicted, not computed. */
+ * Up to 7 digits on both sides of the point, and no exponent, are read here: the quotient of two exact doubles is rounded to double
+ * and again to float, and with so few digits the first rounding cannot reach the middle between two floats unless the quotient is
+ * exactly there. tr_read_any_float() reads all other forms. Most values are one digit, or have no sign and one digit before the
+ * point: for these forms there are branches, which the processor predicts. */
 static inline const char *tr_read_float(const char *p, float *value)
 {
     static const double sign[] = {1, -1};
@@ -104,7 +105,7 @@ static inline const char *tr_read_float(const char *p, float *value)
     if (TR_RARELY(negative || *q == '+')) q++;
     unsigned n = 1, places = 0;
     uint64_t mantissa, word;
-    if (q[1] < '.' && tr_is_digit(*q)) { /* one digit, and a comma, a blank or the line's end */
+    if (q[1] < '.' && tr_is_digit(*q)) { /* one digit before a comma, a blank or the end of the line */
         *value = (float)((double)(*q - '0') * sign[negative]);
         return q + 1;
     }
@@ -135,7 +136,7 @@ static inline const char *tr_read_float(const char *p, float *value)
 
 #define TR_TOKEN_ROOM 64
 
-/* Separators are these or the characters themselves. */
+/* A separator is a character. These two characters stand for longer separators. */
 enum { TR_SEPARATOR_BLANKS = ' ' /* any number of blanks and tabs */, TR_SEPARATOR_COLONS = ':' /* :: */ };
 
 static inline bool tr_is_blank(char c)
@@ -154,13 +155,13 @@ static inline bool tr_at_line_end(const char *p)
     return *p == '\n' || (*p == '\r' && p[1] == '\n');
 }
 
-/* A blank beside a field, unless it separates fields. */
+/* Returns whether c is a blank or a tab that may stand around a field, since it does not separate fields. */
 static inline bool tr_is_padding(char c, char separator)
 {
     return c != separator && (c == ' ' || (c == '\t' && separator != ' '));
 }
 
-/* Whether a field ends here: a separator or the end of the line. */
+/* Returns whether p points to a separator or to the end of the line. */
 static inline bool tr_token_ends(const char *p, char separator)
 {
     if (tr_at_line_end(p)) return true;
@@ -168,8 +169,8 @@ static inline bool tr_token_ends(const char *p, char separator)
     return *p == separator || (separator == TR_SEPARATOR_BLANKS && *p == '\t');
 }
 
-/* Moves from the end of a field to the next one. False at the end of the line, which may have blanks that separate nothing. Not
- * for TR_SEPARATOR_COLONS, so that csv is faster. */
+/* Moves *at from the end of a field to the next field. Returns false at the end of the line, also if blanks precede it.
+ * TR_SEPARATOR_COLONS is not supported, so that reading csv is faster. */
 static inline bool tr_next_field(const char **at, char separator)
 {
     const char *p = *at;
@@ -184,7 +185,7 @@ static inline bool tr_next_field(const char **at, char separator)
     return more;
 }
 
-/* The same for all separators. */
+/* Does the same as tr_next_field(), and supports TR_SEPARATOR_COLONS. */
 static inline bool tr_next_any_field(const char **at, char separator)
 {
     if (separator != TR_SEPARATOR_COLONS) return tr_next_field(at, separator);
@@ -193,7 +194,7 @@ static inline bool tr_next_any_field(const char **at, char separator)
     return more;
 }
 
-/* A byte that does not occur in text. Letters beyond ASCII do. */
+/* Returns whether a byte never occurs in text. Bytes above 127 may be a part of UTF-8 letters. */
 static inline bool tr_is_binary(char c)
 {
     return (c >= 0 && c < ' ' && c != '\t' && c != '\r') || c == 0x7f;
@@ -208,13 +209,13 @@ static inline bool tr_token_is_binary(const char *p, char separator)
 
 /* A field of a line, without quotes and blanks around it. */
 struct tr_field {
-    const char *text, *end; /* end: of the field with quotes and blanks, a separator or the end of the line */
+    const char *text, *end; /* text: n bytes; end: the separator or the end of the line behind the field */
     size_t n;
-    bool quoted, doubled; /* in quotes; each "" inside is one quote */
+    bool quoted, doubled; /* quoted: was in quotes; doubled: the text contains "", which means one quote */
 };
 
-/* In quotes every byte is text except the end of the line; quotes that do not begin a field are text. Returns an error text or
- * NULL. */
+/* Finds the field that begins at p. Separators between quotes are text, and quotes inside of a field that does not begin with a
+ * quote. Returns NULL, or a text that describes why the field is malformed. */
 static inline const char *tr_read_field(const char *p, char separator, struct tr_field *f)
 {
     while (tr_is_padding(*p, separator)) p++;
@@ -240,7 +241,7 @@ static inline const char *tr_read_field(const char *p, char separator, struct tr
     return tr_token_ends(p, separator) ? NULL : "found text behind the quote that closes";
 }
 
-/* Copies the text of a field to at most f->n bytes, with one quote for each doubled one; returns its length. */
+/* Copies the text of a field, with one quote for each doubled one, to `to`, where f->n bytes are enough. Returns the length. */
 static inline size_t tr_field_copy(const struct tr_field *f, char *to)
 {
     size_t n = 0;
@@ -251,14 +252,14 @@ static inline size_t tr_field_copy(const struct tr_field *f, char *to)
     return n;
 }
 
-/* nan or inf, in any case, with a sign. */
+/* Returns whether the text starts with nan or inf, in upper or lower case, possibly after a sign. */
 static inline bool tr_token_is_special(const char *p)
 {
     p += *p == '-' || *p == '+';
     return strncasecmp(p, "nan", 3) == 0 || strncasecmp(p, "inf", 3) == 0;
 }
 
-/* Formats the field for a message: escaped, cut at 40 bytes. */
+/* Writes a field for a message into `quoted`: unprintable bytes are escaped, and the text is cut at 40 bytes. */
 static inline void tr_token_quote(const char *p, char separator, char quoted[TR_TOKEN_ROOM])
 {
     const char *end = p;

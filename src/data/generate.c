@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-/* The purposes of random streams. */
+/* Streams of random numbers: each purpose has its own, which is a part of the seed. */
 enum made_stream { MADE_ROWS = 1, MADE_PILOT, MADE_RATINGS, MADE_TOKENS, MADE_DENSE, MADE_EVENTS };
 
 /* ---- options ---- */
@@ -34,15 +34,14 @@ static int check_ranges(const struct range *range, size_t n)
     check_ranges((const struct range[]){__VA_ARGS__},                                                        \
                  sizeof((const struct range[]){__VA_ARGS__}) / sizeof(struct range))
 
-/* ---- popularity: n things, the k-th most popular one drawn in proportion to k^-power ---- */
+/* ---- popularity: of n things, that of rank k - 1 is drawn in proportion to k^-power ---- */
 
 struct popular {
     uint32_t n;
-    double exponent, span; /* of the inverse of the power law's distribution */
+    double exponent, span; /* constants of the inverse distribution function, see popular_rank() */
     unsigned bits;         /* 2^bits >= n */
 };
 
-/* n > 0 */
 static void popular_init(struct popular *p, uint32_t n, double power)
 {
     double end = (double)n + 1;
@@ -52,7 +51,7 @@ static void popular_init(struct popular *p, uint32_t n, double power)
     while (((uint64_t)1 << p->bits) < n) p->bits++;
 }
 
-/* The rank, 0 .. n - 1, of u in [0, 1): the inverse of the distribution of the continuous power law on [1, n + 1). */
+/* Draws a rank, 0 .. n - 1. u: a random number in [0, 1), to which the inverse of the power law on [1, n + 1) is applied. */
 static uint32_t popular_rank(const struct popular *p, double u)
 {
     double x = p->exponent == 0 ? exp(u * p->span) : pow(1 + u * p->span, 1 / p->exponent);
@@ -60,8 +59,8 @@ static uint32_t popular_rank(const struct popular *p, double u)
     return x - 1 < last ? (uint32_t)(x - 1) : last;
 }
 
-/* Permutes ranks over 0 .. n - 1, so that popular things are not neighbours: a fixed permutation of 0 .. 2^bits - 1, repeated until the
- * result is below n. */
+/* Maps ranks to the indices 0 .. n - 1 of things, so that popular things are not neighbours: applies a fixed permutation of 0 ..
+ * 2^bits - 1 until the result is below n. */
 static uint32_t popular_spread(const struct popular *p, uint32_t rank)
 {
     uint64_t x = rank, mask = ((uint64_t)1 << p->bits) - 1;
@@ -79,17 +78,17 @@ static uint32_t popular_spread(const struct popular *p, uint32_t rank)
 
 /* ---- distinct ranks within a row ---- */
 
-/* An open hash table that is never cleared: each entry has the number, from 1, of the row that it belongs to. */
+/* A set of the ranks of the current row, as a hash table that is never cleared: entries of other rows count as free. */
 struct distinct {
     struct entry_of_row {
         uint64_t row;
         uint32_t rank;
     } * taken;
     size_t slots;
-    uint64_t row; /* the current one */
+    uint64_t row; /* number of the current row, from 1 */
 };
 
-/* Begins a row of at most `most` ranks. */
+/* Begins a row: the set is empty, and has room for `most` ranks. */
 static int distinct_begin(struct distinct *d, size_t most)
 {
     size_t slots = d->slots ? d->slots : 16;
@@ -102,7 +101,7 @@ static int distinct_begin(struct distinct *d, size_t most)
     return TR_NEW(&d->taken, slots);
 }
 
-/* Adds a rank to the row; false: the row has it. */
+/* Adds a rank to the set. Returns false if the set has it already. */
 static bool distinct_add(struct distinct *d, uint32_t rank)
 {
     size_t i = (size_t)tr_mix(rank) & (d->slots - 1);
@@ -112,7 +111,7 @@ static bool distinct_add(struct distinct *d, uint32_t rank)
     return true;
 }
 
-/* Draws a popular rank that this row does not have yet: after eight attempts, the next free one. */
+/* Draws a rank that this row does not have yet; after eight attempts takes the next rank that is free. */
 static uint32_t distinct_draw(struct distinct *d, const struct popular *p, struct tr_rng *rng)
 {
     uint32_t rank = 0;
@@ -128,17 +127,18 @@ static uint32_t distinct_draw(struct distinct *d, const struct popular *p, struc
 enum { SPLIT_MOST = 4 };
 
 struct split {
-    uint64_t n, whole, seed, next;
-    double sum, total; /* of the weights of the owners before `next`, and of all */
+    uint64_t n, whole, seed, next; /* whole: the quantity of all n owners; next: the next owner */
+    double sum, total;             /* sum of the weights of the owners before `next`; of all owners */
 };
 
-/* Between 1 and 10, and 2.56 in the mean. */
+/* Returns the weight of an owner, a random number from 1 to 10 with mean 2.56. */
 static double split_weight(const struct split *s, uint64_t owner)
 {
     return 10 / (1 + 9 * ((double)(tr_mix(s->seed ^ owner) >> 11) * 0x1p-53));
 }
 
-/* The next owner is `begin`. Sums are in the same order for any `begin`, so that all slices have the same numbers. */
+/* Sets the next owner to `begin`. Weights are summed in the same order for any `begin`, so an owner always gets the same
+ * quantity. */
 static void split_begin(struct split *s, uint64_t n, uint64_t whole, uint64_t seed, uint64_t begin)
 {
     *s = (struct split){.n = n, .whole = whole, .seed = tr_mix(seed), .next = begin};
@@ -153,7 +153,7 @@ static uint64_t split_before(const struct split *s)
     return (uint64_t)(s->sum / s->total * (double)s->whole);
 }
 
-/* The quantity of the next owner. All n quantities sum to the whole. */
+/* Returns the quantity of the next owner. The quantities of all n owners add up to `whole`. */
 static uint64_t split_next(struct split *s)
 {
     uint64_t low = split_before(s);
@@ -163,7 +163,7 @@ static uint64_t split_next(struct split *s)
 
 /* ---- hidden numbers: functions of their owner, never stored ---- */
 
-/* A uniform number with mean 0 and variance 1 from 16 bits of the hash. */
+/* Returns a uniform number with mean 0 and variance 1, from the 16 bits number `piece` (0 to 3) of a hash. */
 static inline double hidden_piece(uint64_t hash, unsigned piece)
 {
     return ((double)(hash >> (16 * piece) & 0xffff) - 32767.5) * (3.4641016151377544 / 65536);
@@ -176,7 +176,7 @@ static inline double logistic(double x)
 
 /* ---- text ---- */
 
-/* A line is written at `text`, and then added to the output. */
+/* The caller writes a line to `text`, and then lines_add() writes it to the file. */
 struct lines {
     FILE *out;
     char *text;
@@ -193,14 +193,14 @@ static int lines_open(struct lines *l, size_t longest, FILE *out)
     return TR_NEW(&l->text, longest);
 }
 
-/* The line ends before `end`. */
+/* Writes the line text .. end - 1 to the file. */
 static inline int lines_add(const struct lines *l, const char *end)
 {
     size_t n = (size_t)(end - l->text);
     return fwrite(l->text, 1, n, l->out) == n ? TR_OK : lines_failed();
 }
 
-/* Writes the rest unless status is an error; frees. */
+/* Flushes the file unless status is an error, and frees the memory. */
 static int lines_close(struct lines *l, int status)
 {
     if (status == TR_OK && (fflush(l->out) != 0 || ferror(l->out))) status = lines_failed();
@@ -218,7 +218,7 @@ static inline char *print_whole(char *p, uint64_t number)
     return p;
 }
 
-/* A number in units of 10^-decimals, without trailing zeros. */
+/* Prints number / 10^decimals without trailing zeros. */
 static char *print_decimal(char *p, int64_t number, int decimals)
 {
     uint64_t unit = 1, size = number < 0 ? -(uint64_t)number : (uint64_t)number;
@@ -241,8 +241,8 @@ static int compare_u32(const void *a, const void *b)
 
 /* ---- clicks ---- */
 
-#define PILOT_ROWS 2000 /* rows from which the bias is found */
-#define POSITIVES  0.3
+#define PILOT_ROWS 2000  /* number of rows from which the bias is found */
+#define POSITIVES  0.3   /* fraction of positive labels before noise */
 #define SIGNAL     3.0   /* standard deviation of the margin, roughly */
 #define VALUE_UNIT 10000 /* real values are whole multiples of 1/VALUE_UNIT */
 #define PAIR_BYTES 19    /* " 4294967294:0.1234" and one to spare */
@@ -289,7 +289,7 @@ static int ctr_draw_entries(struct ctr *g, struct tr_rng *rng)
     return TR_OK;
 }
 
-/* Hidden weights come from a hash: uniform, with mean 0 and variance 1. */
+/* Returns the margin of the current row. Hidden weights come from a hash: uniform, with mean 0 and variance 1. */
 static double ctr_margin(const struct ctr *g)
 {
     double sum = 0;
@@ -303,7 +303,7 @@ static double ctr_margin(const struct ctr *g)
     return SIGNAL * sum / sqrt(n);
 }
 
-/* *bias: at which the mean probability of some rows is POSITIVES. */
+/* Finds the bias with which the mean probability of a positive label, over PILOT_ROWS rows, is POSITIVES. */
 static int ctr_find_bias(struct ctr *g, double *bias)
 {
     TR_FREED double *margins = NULL;
@@ -356,7 +356,7 @@ int tr_generate_ctr(const struct tr_generate_options *o, FILE *out)
                 *p++ = '1';
                 continue;
             }
-            memcpy(p, "0.", 2); /* all four decimals, as these files have always had them */
+            memcpy(p, "0.", 2); /* with trailing zeros, so that files equal those of older versions */
             for (int k = 5; k >= 2; k--, value /= 10) p[k] = (char)('0' + value % 10);
             p += 6;
         }
@@ -371,7 +371,7 @@ int tr_generate_ctr(const struct tr_generate_options *o, FILE *out)
 
 /* ---- ratings ---- */
 
-/* The parts of a rating, as standard deviations in stars. */
+/* The parts of a rating: the mean, and the standard deviations of the other parts, in stars. */
 #define MEAN      3.6
 #define USER_BIAS 0.4
 #define ITEM_BIAS 0.5
@@ -385,17 +385,17 @@ struct raters {
     struct popular popular;
     struct distinct distinct;
     struct lines lines;
-    double *factors; /* of the current user: rank of them, then the bias */
+    double *factors; /* of the current user: options.rank factors, then the bias */
     uint64_t item_seed, user_seed;
 };
 
-/* Hidden number j of a user or an item. Four come from one hash. */
+/* Returns the hash with the hidden number j of a user or an item. One hash has four numbers, see hidden_piece(). */
 static uint64_t rating_hash(uint64_t seed, uint32_t who, uint32_t j)
 {
     return tr_mix(tr_mix(seed ^ who) + j / 4);
 }
 
-/* The rating of the user for the item without noise. */
+/* Returns the rating of the current user for an item, without noise. */
 static double rating_mean(const struct raters *g, uint32_t item)
 {
     uint32_t rank = g->options.rank;
@@ -409,7 +409,7 @@ static double rating_mean(const struct raters *g, uint32_t item)
     return MEAN + USER_BIAS * g->factors[rank] + ITEM_BIAS * bias + PRODUCT * sum / sqrt(rank);
 }
 
-/* The n ratings of a user. */
+/* Writes the n ratings of a user. */
 static int rating_write_user(struct raters *g, uint32_t user, uint64_t n)
 {
     const struct tr_generate_ratings *o = &g->options;
@@ -472,16 +472,15 @@ struct documents {
     struct lines lines;
     uint64_t topic_seed;
     double slot_scale;      /* 1 / log(c / (1 + c)) where a topic has c slots in the mean */
-    uint32_t *topic, *word; /* of the tokens of the current document */
+    uint32_t *topic, *word; /* topic and word of each token of the current document */
     size_t topic_capacity, word_capacity;
 };
 
-/* A document of n tokens. The topic of a token is drawn by Pólya's urn: a new one in proportion to alpha × topics, or that of an earlier
- * token.
- *
- * The words of a topic are distributed as a Dirichlet process about Zipf's law: slots, each with a word that is drawn by that law once,
- * and used in proportion to c/(1+c) to the power of the slot, which is the mean of the broken sticks of the process. With many words
- * this equals a Dirichlet distribution with parameters of sum c, and nothing has to be stored. */
+/* Writes a document of n tokens. The topic of a token is drawn by Pólya's urn: a random topic with a probability in proportion to
+ * alpha × topics, otherwise the topic of a random earlier token. The words of a topic are distributed as a Dirichlet process around
+ * Zipf's law. A topic has slots 0, 1, ...; each has one word, drawn by Zipf's law. Slot i is used in proportion to (c/(1+c))^i, the
+ * mean of the stick-breaking construction, with c = beta × words. With many words this equals a Dirichlet distribution whose
+ * parameters add up to c, and nothing has to be stored. */
 static int document_write(struct documents *g, uint64_t document, size_t n)
 {
     const struct tr_generate_docword *o = &g->options;
@@ -533,7 +532,7 @@ int tr_generate_docword(const struct tr_generate_docword *o, uint64_t begin, uin
     return status;
 }
 
-/* A word is its number in syllables, two at least: different numbers are different words. */
+/* The syllables of a word are the digits of its number to the base 100, at least two: so all words are different. */
 int tr_generate_vocabulary(uint32_t begin, uint32_t end, FILE *out)
 {
     static const char consonants[] = "bdfghjklmnprstvwyzcx", vowels[] = "aeiou";
@@ -558,7 +557,7 @@ int tr_generate_vocabulary(uint32_t begin, uint32_t end, FILE *out)
     return lines_close(&lines, status);
 }
 
-/* ---- dense rows: clusters, and events of particles ---- */
+/* ---- dense rows: clusters and events ---- */
 
 #define FIELD_BYTES 40 /* a column's number, a colon, a value up to 1e15, and some to spare */
 

@@ -8,7 +8,7 @@
 
 /* ---- errors ---- */
 
-/* Copies the innermost error of HDF5, which says most. */
+/* Copies the innermost error of the HDF5 library, which is the most specific one. */
 static herr_t hdf5_note_error(unsigned n, const H5E_error2_t *error, void *table)
 {
     struct tr_hdf5 *t = table;
@@ -16,7 +16,7 @@ static herr_t hdf5_note_error(unsigned n, const H5E_error2_t *error, void *table
     return 0;
 }
 
-/* Returns ok, the success of the last call; the next call of HDF5 overwrites its error. */
+/* Returns `ok`, whether the last call of HDF5 was successful. If not, saves its error, which the next call overwrites. */
 static bool hdf5_done(struct tr_hdf5 *t, bool ok)
 {
     if (!ok) H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, hdf5_note_error, t);
@@ -47,7 +47,7 @@ static const struct {
     [TR_HDF5_I64] = {&H5T_NATIVE_INT64_g, 8}, [TR_HDF5_U64] = {&H5T_NATIVE_UINT64_g, 8},
 };
 
-/* Finds the type in memory nearest to that of the file. h5py writes truth values as an enumeration of small numbers. */
+/* Finds the type of numbers in memory that is nearest to the type in the file. h5py writes booleans as an enumeration. */
 static int array_find_type(const struct tr_hdf5 *t, struct tr_hdf5_array *a, hid_t stored)
 {
     H5T_class_t class = H5Tget_class(stored);
@@ -71,7 +71,7 @@ static int array_find_type(const struct tr_hdf5 *t, struct tr_hdf5_array *a, hid
     return TR_OK;
 }
 
-/* Finds shape and storage. Only filters of this HDF5 are accepted. */
+/* Finds shape and storage of an array. Fails if the HDF5 library does not have a filter of the array. */
 static int array_find_layout(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
 {
     const uint64_t most = 1 << 20;
@@ -95,7 +95,7 @@ static int array_find_layout(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
         H5Z_filter_t filter = H5Pget_filter2(how, (unsigned)i, &flags, &none, NULL, sizeof name, name, NULL);
         if (H5Zfilter_avail(filter) <= 0) lacks = filter;
     }
-    /* a few bytes may claim to be any number of rows, which would all be read as zeros; other layouts store values elsewhere */
+    /* a small file may claim to have any number of rows, which would be read as zeros; other layouts have their values elsewhere */
     if ((layout == H5D_CHUNKED || layout == H5D_CONTIGUOUS) && a->rows * a->columns > most &&
         H5Dget_storage_size(a->set) == 0)
         return hdf5_fail(t, a, "nothing was ever written into it, expected numbers");
@@ -108,7 +108,8 @@ static int array_find_layout(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
         t->path, a->name, *name ? name : "without a name", (int)lacks);
 }
 
-/* Opens a dataset. If a row of chunks fits in the cache, chunks that two reads share are decompressed once. */
+/* Opens a dataset. If all chunks of one row fit into `most` bytes, the cache is enlarged, so that chunks are decompressed only once
+ * even if two reads need them. */
 static hid_t array_open_set(hid_t where, const char *name)
 {
     const size_t most = (size_t)64 << 20;
@@ -205,7 +206,7 @@ static int table_find_labels(struct tr_hdf5 *t, hid_t group)
                    (unsigned long long)t->y.rows, (unsigned long long)t->rows, t->x.name);
 }
 
-/* Reads the text of an attribute; empty: none. */
+/* Reads the text of an attribute; `text` becomes empty if there is none. */
 static void attribute_text(hid_t object, const char *name, char *text, size_t n)
 {
     *text = '\0';
@@ -225,7 +226,7 @@ static void attribute_text(hid_t object, const char *name, char *text, size_t n)
     }
 }
 
-/* Reads two numbers: an attribute shape or h5sparse_shape, or a dataset shape. */
+/* Reads the shape of sparse rows: an attribute shape or h5sparse_shape, or a dataset shape. Returns whether there is one. */
 static bool group_read_shape(hid_t group, uint64_t shape[2])
 {
     static const char *const names[] = {"shape", "h5sparse_shape"};
@@ -240,7 +241,7 @@ static bool group_read_shape(hid_t group, uint64_t shape[2])
            H5Dread(set, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, shape) >= 0;
 }
 
-/* Finds rows as lists of non-zeros. */
+/* Finds a table that consists of lists of non-zeros. */
 static int table_find_sparse(struct tr_hdf5 *t, hid_t group)
 {
     uint64_t shape[2];
@@ -258,7 +259,7 @@ static int table_find_sparse(struct tr_hdf5 *t, hid_t group)
     if (t->indices.rows != t->nonzeros)
         return tr_fail(TR_ERR_DATA, "%s:%s: %llu numbers, but %s has %llu", t->path, t->indices.name,
                        (unsigned long long)t->indices.rows, t->x.name, (unsigned long long)t->nonzeros);
-    /* 10x stores features first, and lists by cells, which are the rows here */
+    /* the shape of 10x is features × cells, but its lists are cells, which are the rows */
     bool cells = object_exists(group, "barcodes");
     attribute_text(group, "encoding-type", type, sizeof type);
     attribute_text(group, "h5sparse_format", old, sizeof old);
@@ -280,7 +281,7 @@ static int table_find_sparse(struct tr_hdf5 *t, hid_t group)
 
 static int table_find_in_group(struct tr_hdf5 *t, hid_t group);
 
-/* Finds a table by the name of an array, or of a group of arrays, whose labels may be beside the group. */
+/* Finds a table by the name of an array, or of a group with its arrays; labels may be in the group or beside it. */
 static int table_find_named(struct tr_hdf5 *t, hid_t group, const char *name)
 {
     H5I_type_t kind = object_kind(group, name);
@@ -334,7 +335,7 @@ static int table_find_path(struct tr_hdf5 *t, const char *inside)
 
 /* ---- files ---- */
 
-/* Returns an attribute of one number, or `otherwise`. */
+/* Returns the number in an attribute, or `otherwise` if there is none. */
 static uint64_t attribute_count(hid_t object, const char *name, uint64_t otherwise)
 {
     uint64_t value;
@@ -450,7 +451,8 @@ static int array_read_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint
     DO(TR_HDF5_I64, int64_t)                                                                                 \
     DO(TR_HDF5_U64, uint64_t)
 
-/* Reads the rows first .. first + n - 1 of an array to `real`, or as whole numbers to `whole`: negative ones become large. */
+/* Reads the rows first .. first + n - 1 of an array to `real`; if that is NULL, as whole numbers to `whole`, where negative numbers
+ * become large ones. */
 static int array_read(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n, float *real,
                       uint64_t *whole)
 {
@@ -473,7 +475,7 @@ static int array_read(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t
     return TR_OK;
 }
 
-/* Reads columns; negative and too large ones become UINT32_MAX. */
+/* Reads indices of columns. Negative and too large indices become UINT32_MAX. */
 static int array_read_indices(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
                               uint32_t *to)
 {
@@ -520,33 +522,33 @@ enum {
     AT_ONCE = 64
 };
 
-#define NOT_YET (TR_NO_VALUE - 1) /* a text whose place among the reader's values is not looked up */
+#define NOT_YET (TR_NO_VALUE - 1) /* stands for the place of a text that was not looked up yet */
 
-/* Consecutive columns of numbers, both in the file and in rows. */
+/* n columns of numbers that are consecutive in the file (from column `field` on) and in rows (from `slot` on). */
 struct stretch {
     size_t field, slot, n;
 };
 
 /* The names of columns and the values of all columns. */
 struct strings {
-    struct tr_ids all; /* not searchable */
-    uint64_t *first;   /* of each column, its first value in all; and the end of the last */
+    struct tr_ids all; /* first the names; texts cannot be looked up in it */
+    uint64_t *first;   /* first[c]: index in `all` of the first value of column c; then the end */
 };
 
 /* One reader's pass over the rows of its share. */
 struct hdf5_pass {
     struct tr_reader *r;
     struct tr_hdf5 table;
-    uint64_t *begin; /* sparse: where the current rows begin */
-    float *value;    /* sparse: their values, while all values before are 1 */
+    uint64_t *begin; /* sparse: for each current row, the index of its first non-zero in the file */
+    float *value;    /* sparse: values of the current rows, as long as all values before them are 1 */
     size_t begin_capacity, value_room;
-    struct tr_files rows; /* the files as lists of rows */
-    uint64_t done;        /* rows of all files read so far */
-    /* a file with named columns */
+    struct tr_files rows; /* from tr_hdf5_rows() */
+    uint64_t done;        /* number of rows of all files read so far */
+    /* only if columns have names: */
     struct strings strings;
-    uint32_t *place;         /* of each text, as in slots */
-    struct stretch *stretch; /* all columns of numbers with slots */
-    size_t *other;           /* all other fields */
+    uint32_t *place;         /* of each text, its place among the reader's values, or NOT_YET */
+    struct stretch *stretch; /* all columns of numbers */
+    size_t *other;           /* indices of all other columns of the file */
     size_t stretches, others;
     float *raw; /* current rows of the file */
     size_t raw_capacity;
@@ -566,7 +568,7 @@ static int array_get(struct tr_hdf5 *t, const struct tr_hdf5_array *a, void *val
     return tr_checked_get(&t->checked, &(struct tr_checked_array){a->name, a->at, a->rows, a->size}, values);
 }
 
-/* Free them also after an error. */
+/* Reads names and texts of columns. Free them also after an error. */
 static int strings_read(struct tr_hdf5 *t, struct strings *s)
 {
     TR_FREED uint64_t *texts = NULL;
@@ -657,7 +659,8 @@ static bool named_bad(struct tr_reader *r, size_t field, const char *what)
     return false;
 }
 
-/* Finds the text of a field; of a number its digits, then *string is the number of texts. */
+/* Finds the text of a field, and sets *string to its index in strings.all. The text of a number is its digits in `number`, and
+ * *string is then the number of all texts. */
 static bool named_text(const struct hdf5_pass *p, size_t field, float x, char number[32],
                        struct tr_field *text, size_t *string)
 {
@@ -675,7 +678,7 @@ static bool named_text(const struct hdf5_pass *p, size_t field, float x, char nu
     return true;
 }
 
-/* A category, or a label with a name. */
+/* Adds a category, or a label with a name, to a row. */
 static bool named_value(struct hdf5_pass *p, size_t field, float x, float *row, float *label)
 {
     struct tr_reader *r = p->r;
@@ -718,7 +721,7 @@ static bool named_add_row(struct hdf5_pass *p, const float *x, bool clean)
     struct tr_matrix *m = &r->matrix;
     float label = NAN, *row = m->value + m->rows * m->columns,
           *weight = r->weight ? &r->weight[r->report.rows + m->rows] : NULL;
-    if (weight) *weight = 1; /* for a file without weights */
+    if (weight) *weight = 1; /* if the file has no weights */
     for (size_t i = 0; i < p->stretches; i++) {
         const struct stretch *s = &p->stretch[i];
         if (clean) memcpy(row + s->slot, x + s->field, s->n * sizeof *x);
@@ -779,7 +782,7 @@ static int named_add_rows(struct hdf5_pass *p, uint64_t first, size_t n)
 
 /* ---- checks ---- */
 
-/* Fails with the error of an element of an array, or counts the row as skipped. */
+/* Returns the error of an element of an array, or counts the row as skipped and returns TR_OK (options->skip_errors). */
 static int hdf5_reject(struct hdf5_pass *p, const struct tr_hdf5_array *a, uint64_t row, uint64_t column,
                        const char *what)
 {
@@ -807,7 +810,7 @@ static uint32_t is_odd(float value)
     return (bits & exponent) == exponent;
 }
 
-/* A constant number of iterations is vectorized. */
+/* The inner loop has a constant number of iterations, so that the compiler vectorizes it. */
 bool tr_are_finite(const float *value, size_t n)
 {
     uint32_t odd = 0;
@@ -817,7 +820,7 @@ bool tr_are_finite(const float *value, size_t n)
     return odd == 0;
 }
 
-/* Counts the numbers that are not larger than the one before. */
+/* Returns how many numbers are not larger than the number before them. */
 static size_t count_falls(const uint32_t *index, size_t n)
 {
     size_t falls = 0, k = 1;
@@ -832,7 +835,7 @@ static size_t count_falls(const uint32_t *index, size_t n)
 
 /* ---- rows without names of columns ---- */
 
-/* Whether the row is for this reader, and its label is finite. */
+/* Sets *wanted: the row is not held out, and its label is finite. */
 static int hdf5_check_label(struct hdf5_pass *p, uint64_t row, float label, bool *wanted)
 {
     struct tr_reader *r = p->r;
@@ -857,7 +860,8 @@ static int hdf5_make_room(struct tr_reader *r, size_t more)
     return r->head->labelled ? TR_GROW(&m->label, &r->label_capacity, m->rows + more) : TR_OK;
 }
 
-/* Adds the rows first .. first + n - 1 of the file. Labels are read to their final memory: rows only move down. */
+/* Adds the dense rows first .. first + n - 1 of the file. They are read to the end of the matrix; if some are left out, the others
+ * move down. */
 static int hdf5_add_dense(struct hdf5_pass *p, uint64_t first, size_t n)
 {
     struct tr_reader *r = p->r;
@@ -896,8 +900,8 @@ static int pair_compare(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* Sorts a row by columns, and checks it. at: where the row begins in the arrays of the file; clean: values are finite; ascends:
- * columns are known to ascend. */
+/* Sorts the n non-zeros of a row by columns, and sets *right to whether they are correct. at: index of the first non-zero in the
+ * file; clean: values are known to be finite; ascends: columns are known to ascend. */
 static int hdf5_check_row(struct hdf5_pass *p, uint64_t at, uint32_t *index, float *value, size_t n,
                           bool clean, bool ascends, bool *right)
 {
@@ -924,7 +928,7 @@ static int hdf5_check_row(struct hdf5_pass *p, uint64_t at, uint32_t *index, flo
                        "begins a row that has a column twice, expected each once (scipy: .sum_duplicates())");
 }
 
-/* Adds n rows that begin at begin[0] .. begin[n - 1], and end at begin[n]. */
+/* Adds the sparse rows first .. first + n - 1. The non-zeros of the i-th of them are begin[i] .. begin[i + 1] - 1 of the file. */
 static int hdf5_add_lists(struct hdf5_pass *p, uint64_t first, const uint64_t *begin, size_t n)
 {
     struct tr_reader *r = p->r;
@@ -934,7 +938,7 @@ static int hdf5_add_lists(struct hdf5_pass *p, uint64_t first, const uint64_t *b
     TR_TRY(TR_GROW(&m->begin, &r->begin_capacity, old + n + 1));
     TR_TRY(TR_GROW(&m->column, &r->column_capacity, r->nonzeros + pairs));
     if (m->value) TR_TRY(TR_GROW(&m->value, &r->value_capacity, r->nonzeros + pairs));
-    else TR_TRY(TR_GROW(&p->value, &p->value_room, pairs)); /* while all values are 1 */
+    else TR_TRY(TR_GROW(&p->value, &p->value_room, pairs)); /* until a value is not 1 */
     uint32_t *index = m->column + r->nonzeros;
     float *value = m->value ? m->value + r->nonzeros : p->value, *label = m->label ? m->label + old : NULL;
     TR_TRY(array_read_indices(&p->table, &p->table.indices, begin[0], pairs, index));
@@ -947,7 +951,7 @@ static int hdf5_add_lists(struct hdf5_pass *p, uint64_t first, const uint64_t *b
         value = m->value + r->nonzeros;
     }
     bool clean = tr_are_finite(value, pairs);
-    size_t falls = count_falls(index, pairs); /* columns ascend if they fall only where a row begins */
+    size_t falls = count_falls(index, pairs); /* rows ascend if columns fall only between rows */
     for (size_t i = 1; i < n; i++) {
         size_t at = (size_t)(begin[i] - begin[0]);
         if (begin[i + 1] > begin[i] && at > 0) falls -= index[at] <= index[at - 1];
@@ -976,7 +980,8 @@ static int hdf5_add_lists(struct hdf5_pass *p, uint64_t first, const uint64_t *b
     return TR_OK;
 }
 
-/* Adds rows as lists, some at a time. If the beginnings of rows do not ascend, nothing can be read. */
+/* Adds the sparse rows first .. first + n - 1, SPARSE_PAIRS non-zeros at a time. If indptr is malformed, this is an error even with
+ * options->skip_errors, since no row can be found. */
 static int hdf5_add_sparse(struct hdf5_pass *p, uint64_t first, size_t n)
 {
     const struct tr_hdf5 *t = &p->table;
@@ -1001,7 +1006,7 @@ static int hdf5_add_sparse(struct hdf5_pass *p, uint64_t first, size_t n)
 
 /* ---- the share of a reader ---- */
 
-/* Adds the rows begin .. end - 1 of a file, some at a time: whole chunks if rows are dense. */
+/* Adds the rows begin .. end - 1 of a file, some at a time: whole HDF5 chunks if rows are dense. */
 static int hdf5_add_rows(struct hdf5_pass *p, uint64_t begin, uint64_t end)
 {
     struct tr_reader *r = p->r;
@@ -1074,18 +1079,18 @@ int tr_hdf5_rows(const struct tr_reader *r, size_t readers, struct tr_files *row
     }
     if (rows->total == 0) return TR_OK;
     *chunk = (rows->total + readers - 1) / readers;
-    if (r->options->deal > 0 && readers > 1) { /* by the bytes that rows take in memory */
+    if (r->options->deal > 0 && readers > 1) { /* chunks by the bytes of rows in memory */
         uint64_t bytes = r->head->sparse ? 8 * (nonzeros / rows->total + 1) : 4 * r->head->fields;
         struct tr_files all = {.total = rows->total * bytes};
         *chunk = tr_max_size(tr_files_chunk(&all, readers) / bytes, 1);
     }
-    /* whole chunks of the file, unless these are so large that some readers would have none */
+    /* use whole HDF5 chunks, unless these are so large that some readers would have none */
     if (file_chunk >= 2 && file_chunk * readers * 4 <= rows->total)
         *chunk = (*chunk + file_chunk - 1) / file_chunk * file_chunk;
     return TR_OK;
 }
 
-/* Allocates memory for all rows of the share if they are stored. */
+/* Allocates memory for all rows of the share, or little memory if they are not stored. */
 static int hdf5_reserve(struct tr_reader *r, const struct tr_files *rows, size_t readers)
 {
     const struct tr_reader_options *o = r->options;

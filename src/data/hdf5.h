@@ -8,15 +8,14 @@
  *
  * `trireme convert` writes csv tables with named columns, which are read as csv (data.format: csv). Beside X, an array of reals
  * with NaN for missing numbers, there is the group columns:
- *   strings, string_begin   texts, and the offsets of all texts and of their end: first the names of all columns, then the values of
- *                           each column of texts; X contains the place of a value among those of its column
+ *   strings, string_begin   texts without separators, and the offset of each text and of the end: first the names of all columns,
+ *                           then the values of each column of texts; X contains the index of a value among those of its column
  *   texts                   the number of values of each column; 0: it is a column of numbers
  * and the attributes of the file:
- *   header                  1: the names come from a file; 0: they are numbers
- *   label                   the label column (from 0); the number of columns: none
- *
- * Its files have an array origin: for each row the offset of its line in the text (tr_origin()), so that data.test: 10% holds out
- * the same rows as of the text.
+ *   header                  1: the columns have names; 0: their names are their numbers
+ *   label                   index of the label column, from 0; the number of columns: there is none
+ * The files of `trireme convert` have an array origin: for each row tr_origin(), the file and the offset of its line in the
+ * converted text. So data.test: 10% holds out the same rows as of the text.
  */
 #ifndef TR_DATA_HDF5_H
 #define TR_DATA_HDF5_H
@@ -26,10 +25,10 @@
 #include "data/reader.h"
 #include "store/checked.h"
 
-#define TR_HDF5_DATA "trireme-data" /* format of the files of trireme convert: see store/checked.h */
+#define TR_HDF5_DATA "trireme-data" /* name of the format of trireme convert, see store/checked.h */
 enum { TR_HDF5_DATA_VERSION = 1 };
 
-/* file: index of the converted file */
+/* The origin of a row: index of the text file, and offset of the row's line (HDF5: index of the row) there. */
 static inline uint64_t tr_origin(uint64_t file, uint64_t place)
 {
     return file << 48 | place;
@@ -52,54 +51,56 @@ enum tr_hdf5_number {
 
 struct tr_hdf5_array {
     char name[256];  /* path in the file */
-    hid_t set, type; /* the dataset; the type of its elements in memory */
+    hid_t set, type; /* the HDF5 dataset, and the type of its elements in memory */
     enum tr_hdf5_number number;
     size_t size;            /* bytes of an element */
     int dimensions;         /* 1 or 2 */
     uint64_t rows, columns; /* columns: 1 for 1 dimension */
-    uint64_t chunk_rows;    /* 0: not in chunks */
-    uint64_t at;            /* offset in a checked file */
+    uint64_t chunk_rows;    /* rows of a chunk; 0: the array has no chunks */
+    uint64_t at;            /* files of trireme convert: offset of the array in the file */
 };
 
 struct tr_hdf5 {
     const char *path;
-    char why[200];             /* last error of HDF5 */
-    struct tr_checked checked; /* of a file of trireme convert; .fd is -1 for others */
+    char why[200];             /* text of the last error of the HDF5 library */
+    struct tr_checked checked; /* files of trireme convert: for checks; otherwise .fd is -1 */
     hid_t file;
     bool sparse; /* x contains the values of non-zeros, with indices and indptr */
     bool named;  /* columns have names: strings, string_begin and texts are valid */
     struct tr_hdf5_array strings, string_begin, texts;
     struct tr_hdf5_array x, indices, indptr, y, origin;
     bool labelled; /* y is valid */
-    bool full;     /* rows are dense, or should be */
+    bool full;     /* rows are dense in the file, or training should use dense rows */
     uint64_t rows, columns, nonzeros;
-    uint64_t first_index; /* number of column 0 in files of text: an attribute of the file, otherwise 0 */
-    char *raw;            /* numbers before conversion */
+    uint64_t first_index; /* index of column 0 in text files: the attribute first_index, 0 without it */
+    char *raw;            /* scratch: numbers before conversion */
     size_t raw_capacity;
 };
 
-/* Finds the table of a file. TR_ERR_DATA names an absent or wrong array, and the existing ones. Close it also after an error. */
+/* Opens a file and finds its table. TR_ERR_DATA names an absent or wrong array, and the existing arrays. Close the table also after
+ * an error. */
 int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t);
 void tr_hdf5_table_close(struct tr_hdf5 *t);
 
 /* Reads the head of a file. */
 int tr_hdf5_look(const struct tr_file *file, struct tr_head *head);
 
-/* Passes the names of a file's columns to read(), as the fields of line 0; finds which columns are of texts. */
+/* tr_hdf5_read_names() passes the names of a file's columns to read(), as fields of line 0; tr_hdf5_read_kinds() sets texts[c] if
+ * column c has texts. */
 int tr_hdf5_read_names(const struct tr_file *file, tr_field_fn *read, void *state);
 int tr_hdf5_read_kinds(const struct tr_file *file, size_t columns, bool *texts);
 
-/* Reads the origins of the rows first .. first + n - 1. Call it before the next two functions: one tells whether a row is for other
- * readers, the other returns its tr_origin(). */
+/* Reads the origins of the rows first .. first + n - 1. For these rows, tr_hdf5_leaves_out() then returns whether data.test
+ * excludes a row, and tr_hdf5_origin_of() its tr_origin(). */
 int tr_hdf5_read_origins(struct tr_hdf5 *t, struct tr_reader *r, uint64_t first, size_t n);
 bool tr_hdf5_leaves_out(const struct tr_reader *r, uint64_t row);
 uint64_t tr_hdf5_origin_of(const struct tr_reader *r, uint64_t row);
 
-/* Whether all numbers are finite. */
+/* Returns whether all numbers are finite. */
 bool tr_are_finite(const float *value, size_t n);
 
-/* Describes the files as lists of rows (free rows->file), which are divided among readers like the bytes of text, in chunks.
- * r->head is that of the first file with a table. */
+/* Sets *rows (free rows->file) to files whose sizes are numbers of rows, and *chunk to a number of rows: tr_files_each_part() then
+ * divides rows among readers as it divides bytes of text. r->head is the head of the first file with a table. */
 int tr_hdf5_rows(const struct tr_reader *r, size_t readers, struct tr_files *rows, uint64_t *chunk);
 
 /* Reads a reader's share of the files: see tr_read_matrix(). */

@@ -29,8 +29,8 @@ const char *tr_packing_word(enum tr_packing packing)
     return words[packing];
 }
 
-/* The first bytes of compressed files. A file that ends inside of them is truncated. bzip2 has «BZh9» before the magic number of
- * a block or of the end. */
+/* Magic numbers: bytes at .. n - 1 of compressed files. A file that ends within these bytes is a truncated compressed file. bzip2
+ * has «BZh9», and then the magic number of a block or of the end of the file. */
 static const struct {
     enum tr_packing packing;
     size_t at, n;
@@ -44,13 +44,13 @@ static const struct {
                 {TR_ZSTD, 0, 4, "\x28\xb5\x2f\xfd"},
                 {TR_LZ4, 0, 4, "\x04\x22\x4d\x18"}};
 
-/* Detects packing and HDF5, which may follow a header: that of MATLAB, or our own. */
+/* Opens a file and detects its packing, or HDF5, which may follow a header of MATLAB or of trireme. */
 static int file_open(const char *path, struct tr_file *file)
 {
     static const char *const hdf5[] = {"\x89HDF\r\n\x1a\n", "MATLAB 7.3 MAT-file", "trireme-"};
     struct stat status;
     char begin[32] = "";
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* never wait for a pipe */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for the writer of a pipe */
     if (fd < 0) return fail_no_input(path, strerror(errno));
     int error = fstat(fd, &status) < 0 ? errno : 0;
     ssize_t read = error ? 0 : pread(fd, begin, sizeof begin, 0), n = read < 0 ? 0 : read;
@@ -110,15 +110,15 @@ static int files_compare_paths(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Finds the object that a pattern selects in an HDF5 file, the text after a colon; NULL: none. */
+/* Returns the path of the object that a pattern selects in an HDF5 file, the text behind «:»; NULL: the pattern has none. */
 static const char *files_find_inside(const char *pattern)
 {
     const char *colon = strstr(pattern, ":/");
     return colon && colon > pattern ? colon + 1 : NULL;
 }
 
-/* A file with exactly this name has priority, so data[1].txt can be read. glob() sorts by the user's language, which differs
- * between machines, therefore matches are sorted by bytes. */
+/* Adds the files that match a pattern. A file with exactly this name has priority, so that data[1].txt can be read. glob() sorts by
+ * the user's locale, which may differ between ranks; therefore matches are sorted by bytes. */
 static int files_add_pattern(struct tr_files *files, size_t *capacity, const char *pattern)
 {
     struct stat status;
@@ -217,7 +217,7 @@ int tr_files_find(const char *pattern, char *const folders[], size_t n, char **f
 #define LARGEST_CHUNK ((uint64_t)4 << 20) /* approximate maximum size of a chunk */
 #define UNPACKED_MORE                                                                                        \
     ((uint64_t)32 << 20) /* stored bytes that a reader decompresses in addition to its share, about */
-#define LARGEST_PIECE ((uint64_t)64 << 10) /* of the text of a compressed file */
+#define LARGEST_PIECE ((uint64_t)64 << 10) /* maximum bytes of a piece of the text of a compressed file */
 
 static uint64_t clamp(uint64_t x, uint64_t least, uint64_t most)
 {
@@ -242,7 +242,7 @@ bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, siz
 {
     uint64_t start = 0, size = files->file[file].size;
     if (size == 0) return false;
-    /* where the first lap begins and the second ends */
+    /* `middle`: where the reader begins its first lap and ends its second */
     uint64_t rounds = divide_up(divide_up(files->total, chunk), readers);
     uint64_t middle = rounds * reader / readers * readers * chunk;
     for (size_t i = 0; i < file; i++) start += files->file[i].size;
@@ -261,7 +261,7 @@ bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, siz
     }
     if ((start < middle) != lap) return false;
     /* Chunks have at least size * share / UNPACKED_MORE bytes, but not more than a share. Then about 1 + UNPACKED_MORE / share
-     * readers decompress each file of any size, and each reader UNPACKED_MORE in addition to its share. */
+     * readers decompress a file of any size, and each reader decompresses about UNPACKED_MORE bytes besides its share. */
     uint64_t share = divide_up(files->total, readers),
              least = share / UNPACKED_MORE * size + share % UNPACKED_MORE * size / UNPACKED_MORE;
     chunk = size >= UNPACKED_MORE ? share : least > chunk ? least : chunk;
@@ -298,7 +298,7 @@ int tr_files_each_part(const struct tr_files *files, size_t reader, size_t reade
 
 #define PACKED_BYTES ((size_t)64 << 10)
 
-/* Reads up to n stored bytes; 0 at the end of the file. */
+/* Reads up to n stored bytes; *got = 0 at the end of the file. */
 static int source_read_stored(struct tr_source *source, void *to, size_t n, size_t *got)
 {
     ssize_t bytes;
@@ -331,7 +331,7 @@ static int source_fail_truncated(const struct tr_source *source)
                    (unsigned long long)source->stored);
 }
 
-/* A gzip file may consist of several members, with zeros between and after them. Other bytes there are corrupt. */
+/* Decompresses gzip. A file may have several members, with zeros between them and at the end; other bytes there are an error. */
 static int source_read_gzip(struct tr_source *source, char *to, size_t n, size_t *got)
 {
     z_stream *gzip = &source->gzip;
@@ -378,7 +378,7 @@ static int source_fail_archive(const struct tr_source *source)
     const char *why = archive_error_string(source->archive);
     if (source->status != TR_OK) return source->status;
     if (archive_errno(source->archive) == ENOMEM) return source_fail_memory(source);
-    bool cut = why && (strcasestr(why, "truncated") || strcasestr(why, "no progress")); /* the latter by xz */
+    bool cut = why && (strcasestr(why, "truncated") || strcasestr(why, "no progress")); /* the latter: xz */
     if (source->stored == source->file->size && cut) return source_fail_truncated(source);
     return source_fail_corrupt(source, source->stored, why);
 }
@@ -392,7 +392,7 @@ int tr_source_open(struct tr_source *source, const struct tr_file *file, uint64_
     source->stored = offset;
     if (!file->packing) return TR_OK;
     TR_TRY(TR_NEW(&source->packed, PACKED_BYTES));
-    if (file->packing == TR_GZIP) /* the largest window, gzip headers only */
+    if (file->packing == TR_GZIP) /* 15: the largest window; 16: gzip headers only */
         return inflateInit2(&source->gzip, 15 + 16) == Z_OK ? TR_OK : source_fail_memory(source);
     struct archive *archive = source->archive = archive_read_new();
     if (!archive) return source_fail_memory(source);
@@ -406,7 +406,7 @@ int tr_source_open(struct tr_source *source, const struct tr_file *file, uint64_
     if (code == ARCHIVE_OK) code = archive_read_next_header(archive, &entry);
     source->ended = code == ARCHIVE_EOF;
     if (code != ARCHIVE_OK && !source->ended) return source_fail_archive(source);
-    /* libarchive takes a file that is too short for a plain file */
+    /* if a compressed file is too short, libarchive considers it a plain file */
     return archive_filter_code(archive, 0) == ARCHIVE_FILTER_NONE ? source_fail_truncated(source) : TR_OK;
 }
 
@@ -435,23 +435,23 @@ int tr_source_read(struct tr_source *source, char *to, size_t n, size_t *got)
 
 #define AT_ONCE ((size_t)64 << 10)
 
-/* Lines that begin in the range begin .. end - 1, then in further ranges at equal distances. The text between ranges is not read
- * in plain files, and decompressed and dropped in compressed files. */
+/* A reader of the lines of a part: those that begin in the range begin .. end - 1, and then in further ranges at equal distances.
+ * The text between ranges is skipped: plain files are not read there, compressed files must be decompressed. */
 struct tr_text {
     struct tr_source source;
     uint64_t begin, end;
-    struct tr_file_part part; /* part.end is that of the next range */
+    struct tr_file_part part; /* part.end is the end of the next range */
     char *buffer;
     size_t longest;      /* maximum bytes of a line */
-    size_t capacity;     /* of the buffer without its slack */
-    size_t used, filled; /* bytes used .. filled - 1 of the buffer are not yet returned */
+    size_t capacity;     /* bytes of the buffer without TR_TEXT_SLACK */
+    size_t used, filled; /* bytes used .. filled - 1 of the buffer were read but not yet returned */
     uint64_t offset;     /* in the text: position of the byte buffer[used] */
-    bool inside;         /* a line may continue there; otherwise one begins */
-    bool ended;          /* end of the source */
-    uint64_t done;       /* bytes of a plain file in ranges before this one */
+    bool inside;         /* buffer[used] may be inside of a line; false: a line begins there */
+    bool ended;          /* the end of the source was reached */
+    uint64_t done;       /* plain files: bytes of the ranges before this one */
 };
 
-/* False if a plain file has no more ranges. */
+/* Goes to the next range. Returns false if a plain file has no more ranges. */
 static bool text_next_range(struct tr_text *text)
 {
     struct tr_file_part *part = &text->part;
@@ -465,7 +465,7 @@ static bool text_next_range(struct tr_text *text)
     return text->begin < text->end;
 }
 
-/* The byte before a byte shows whether a line begins at it. */
+/* Returns the offset from which a range is read: the byte before it shows whether a line begins at its first byte. */
 static uint64_t byte_before(uint64_t byte)
 {
     return byte > 0 ? byte - 1 : 0;
@@ -511,8 +511,8 @@ uint64_t tr_text_done(const struct tr_text *text)
     return text->done + (end > text->begin ? end - text->begin : 0);
 }
 
-/* Reads more bytes. Of a plain file little more than the range, since other readers read the rest: up to 16 KiB for the end of
- * the last line, twice as much each time that this did not end it, as the line is searched again. A full buffer is doubled, up
+/* Reads more bytes into the buffer. Other readers read what follows the range in a plain file, so only up to 16 KiB are read behind
+ * the range, for the end of its last line, and this number is doubled each time if the line is longer. A full buffer is doubled, up
  * to one byte more than the longest line. */
 static int text_fill(struct tr_text *text)
 {
@@ -539,8 +539,8 @@ static int text_fill(struct tr_text *text)
     return TR_OK;
 }
 
-/* Drops bytes until a line begins in the range. The newline before it precedes the last byte of the range: without such a
- * newline, the search stops at that byte, inside of a line. A plain file is read from the range on, unless that is read. */
+/* Drops bytes until a line begins in the range. The newline before this line precedes the last byte of the range: if there is no
+ * newline up to that byte, the search stops there, inside of a line. In a plain file, bytes before the range are skipped. */
 static int text_find_line(struct tr_text *text)
 {
     uint64_t from = text->offset < text->begin ? byte_before(text->begin) : text->offset;
@@ -563,7 +563,7 @@ static int text_find_line(struct tr_text *text)
     }
 }
 
-/* Returns the next n bytes: lines, or the beginning of one that is too long. */
+/* Returns the next n bytes, which are whole lines; or drops them, if they are the beginning of a line that is too long. */
 static int text_return(struct tr_text *text, size_t n, bool too_long, struct tr_chunk *chunk)
 {
     const char *start = too_long ? NULL : text->buffer + text->used;
@@ -580,7 +580,7 @@ int tr_text_next(struct tr_text *text, struct tr_chunk *chunk)
         size_t n = text->filled - text->used, last;
         const char *start = text->buffer + text->used, *newline = NULL;
         if (text->ended && n == 0) return text_return(text, 0, false, chunk);
-        if (text->offset + text->inside >= text->end) { /* also if one line covers several ranges */
+        if (text->offset + text->inside >= text->end) { /* again, if one line covers several ranges */
             if (!text_next_range(text)) return text_return(text, 0, false, chunk);
             continue;
         }
@@ -588,13 +588,12 @@ int tr_text_next(struct tr_text *text, struct tr_chunk *chunk)
             TR_TRY(text_find_line(text));
             continue;
         }
-        last =
-            (size_t)(text->end - text->offset) - 1; /* a newline may end the last line of the range there */
+        last = (size_t)(text->end - text->offset) - 1; /* the last line of the range ends here or later */
         if (last < n) newline = memchr(start + last, '\n', n - last);
         if (!newline) newline = memrchr(start, '\n', n);
         if (newline) return text_return(text, (size_t)(newline - start) + 1, false, chunk);
         if (n > text->longest) return text_return(text, n, true, chunk);
-        if (text->ended) text->buffer[text->filled++] = '\n'; /* the slack has room for it */
+        if (text->ended) text->buffer[text->filled++] = '\n'; /* TR_TEXT_SLACK has room for it */
         else TR_TRY(text_fill(text));
     }
 }

@@ -11,7 +11,7 @@
 
 /* ---- detection ---- */
 
-/* A number, then index:value. A row for prediction may have no number. */
+/* Returns whether the line is a number and then index:value. The number, the label, may be absent in rows for prediction. */
 static bool libsvm_is_row(const char *p)
 {
     float label;
@@ -23,8 +23,9 @@ static bool libsvm_is_row(const char *p)
     return colon != pair && *colon == ':' && colon[1] != ':';
 }
 
-/* A malformed row: a number, or several with commas between them, and only pairs number:number after them; or at least one pair
- * after any label, and a row in the next line. A time of day in a table, 12:30, is not sufficient. */
+/* Returns whether the line is a row with an error: it has a number, or several with commas between them, and then only pairs
+ * number:number; or it has at least one pair after any label, and the next line is a row. A time of day in a table, 12:30, is not
+ * sufficient. */
 static bool libsvm_is_faulty_row(const char *p, const char *end)
 {
     float number;
@@ -44,7 +45,7 @@ static bool libsvm_is_faulty_row(const char *p, const char *end)
     return pairs > 0 && next && libsvm_is_row(next);
 }
 
-/* Rows before the first one that decides may have no features. */
+/* Decides by the first line that is no comment and no label without features. */
 static bool libsvm_sniff(const char *p, const char *end)
 {
     float label;
@@ -70,7 +71,7 @@ static const char *libsvm_bad(struct tr_reader *r, const char *token, const char
     return tr_reader_bad(r, token, ' ', "%s", problem);
 }
 
-/* end: of the number, NULL if there is none. */
+/* Notes an error of the label. end: the end of the number at token, NULL if there is no number. */
 static const char *libsvm_bad_label(struct tr_reader *r, const char *token, const char *end, float label)
 {
     bool wrong = !end || !ends_number(*end) || isfinite(label);
@@ -94,7 +95,7 @@ static const char *libsvm_bad_value(struct tr_reader *r, const char *token, cons
                                                   : "the value is too large for a 32-bit float");
 }
 
-/* least: the minimum of the index; end: of its digits. */
+/* Notes an error of an index. least: its minimum; end: the end of its digits. */
 static const char *libsvm_bad_index(struct tr_reader *r, const char *token, const char *end, uint64_t index,
                                     uint64_t least)
 {
@@ -116,7 +117,7 @@ static const char *libsvm_bad_index(struct tr_reader *r, const char *token, cons
 
 /* ---- one line ---- */
 
-/* Parses the pairs of a line. There is memory for the maximum of pairs of the chunk. Most time is spent here. */
+/* Parses the pairs index:value of a line. libsvm_room() has allocated the memory for them. Most time is spent here. */
 static inline const char *libsvm_parse_pairs(struct tr_reader *r, const char *p)
 {
     uint32_t *column = r->matrix.column;
@@ -173,7 +174,7 @@ static const char *libsvm_parse_row(struct tr_reader *r, const char *p)
     }
     if (tr_label_is_long(label)) tr_reader_note_long_label(r, p, ' ');
     while (tr_is_blank(*end)) end++;
-    if (*end == 'q' && strncmp(end, "qid:", 4) == 0) { /* another qid is refused as an index */
+    if (*end == 'q' && strncmp(end, "qid:", 4) == 0) { /* a second qid is refused as a malformed index */
         uint64_t query;
         const char *behind = tr_read_whole(end + 4, &query);
         bool right = behind > end + 4 && ends_number(*behind);
@@ -183,7 +184,7 @@ static const char *libsvm_parse_row(struct tr_reader *r, const char *p)
     end = libsvm_parse_pairs(r, end);
     if (!end) return NULL;
     size_t begin = (size_t)m->begin[m->rows];
-    if (r->nonzeros > begin) { /* indices ascend: the first and the last are the smallest and the largest */
+    if (r->nonzeros > begin) { /* indices ascend: the first is the smallest, the last the largest */
         uint32_t first = m->column[begin], last = m->column[r->nonzeros - 1];
         if (first < r->report.lowest) r->report.lowest = first;
         if (last > r->report.highest) r->report.highest = last;
@@ -199,7 +200,7 @@ static const char *libsvm_parse_line(struct tr_reader *r, const char *p)
     bool had_values = r->matrix.value != NULL;
     r->status = TR_OK;
     const char *end = libsvm_parse_row(r, p);
-    if (!end && !had_values) { /* what the dropped record brought goes with it */
+    if (!end && !had_values) { /* values were allocated for this malformed line: all others are 1 */
         free(r->matrix.value);
         r->matrix.value = NULL;
         r->value_capacity = 0;
@@ -209,8 +210,8 @@ static const char *libsvm_parse_line(struct tr_reader *r, const char *p)
 
 /* ---- many lines ---- */
 
-/* A row takes at least two bytes, a pair four. Large arrays grow by moving pages, not bytes, and unused pages take no memory: the
- * peak is the size itself. */
+/* Allocates memory for a chunk of text, in which a row takes at least two bytes and a pair at least four. Large arrays grow by
+ * moving pages, not bytes, and unused pages take no memory: so growing takes no additional memory. */
 static int libsvm_room(struct tr_reader *r, size_t bytes)
 {
     struct tr_matrix *m = &r->matrix;
@@ -230,17 +231,16 @@ static int libsvm_lines(struct tr_reader *r, const struct tr_chunk *lines)
 
 /* ---- estimate of the size ---- */
 
-/* Extrapolates a number of features from those in the first half of a sample and in all of it to a longer text: it grows by a
- * power of the length. */
+/* Extrapolates a number of distinct features to a text that is `times` as long as a sample. half, all: the numbers in the first
+ * half and in all of the sample. The number grows as a power of the length. */
 static double extrapolate(double half, double all, double times)
 {
     double power = half > 0 ? fmin(1, log2(fmax(1, all / half))) : 1;
     return all * pow(fmax(1, times), power);
 }
 
-/* Finds the number of distinct values, up to 256; the highest feature, up to TR_LIBSVM_MAX_INDEX; the number of features that
- * occur, and of features that are frequent enough for a model, which a sample of a tenth of the rows has twice. Few
- * features share a counter. */
+/* Estimates the number of distinct values (up to 256), the highest feature, the number of features that occur, and of features that
+ * occur in TR_FREQUENT_ROWS rows, about twice in a sample of TENTH of the rows. Features may share a counter, which is rare. */
 static int libsvm_estimate(const struct tr_sample *sample, double text, double files, tr_data_size *size)
 {
     enum { MOST = 256, COLONS = 4096, COUNTERS = 1 << 20, TENTH = TR_FREQUENT_ROWS / 2 };
@@ -252,7 +252,7 @@ static int libsvm_estimate(const struct tr_sample *sample, double text, double f
         if (at == values) value[values++] = colon + 1;
     }
     size->values = fmax(size->values, (double)values);
-    double n[2][2] = {{0}}; /* in the first half and in all of the sample; seen once, twice */
+    double n[2][2] = {{0}}; /* number of features in the first half, in all of the sample; seen once, twice */
     uint8_t *seen;
     TR_TRY(TR_NEW(&seen, COUNTERS));
     for (colon = sample->text; (colon = strchr(colon, ':')); colon++) {

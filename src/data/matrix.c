@@ -76,7 +76,7 @@ int tr_matrix_make_sparse(struct tr_matrix *m)
 int tr_matrix_make_dense(struct tr_matrix *m, size_t columns)
 {
     struct tr_matrix dense = {.rows = m->rows, .columns = columns};
-    if (!m->begin) return TR_OK; /* it is, or has no rows */
+    if (!m->begin) return TR_OK; /* rows are dense already, or there are none */
     TR_TRY(TR_NEW(&dense.value, m->rows * columns));
     tr_lists_fill(m->begin, m->rows, m->column, m->value, columns, dense.value);
     tr_matrix_replace(m, &dense);
@@ -130,7 +130,8 @@ void tr_index_set_free(struct tr_index_set *set)
     set->page = NULL;
 }
 
-/* By a hash table. *fits = false: it would take more than most_bytes, and nothing was changed. */
+/* Does the work of tr_renumber() with a hash table. If that would take more than most_bytes, sets *fits to false and changes
+ * nothing. */
 static int renumber_by_hash(struct tr_matrix *m, size_t most_bytes, bool *fits, uint32_t **keys, size_t *n)
 {
     TR_CLOSED_BY(tr_ids_free) struct tr_ids ids = {.are_text = false};
@@ -159,8 +160,9 @@ static int renumber_by_hash(struct tr_matrix *m, size_t most_bytes, bool *fits, 
     return TR_OK;
 }
 
-/* A set takes 1/4 byte for each index of the range and is fast: it is used unless it may take more than the columns themselves and
- * 4 MiB. Otherwise a hash table is tried, since the distinct columns may be few; if it becomes larger than the set, the set is used. */
+/* An index set is fast and takes 1/4 byte for each index of the range. It is used unless it may take more memory than the columns
+ * themselves and 4 MiB. Otherwise a hash table is tried, since there may be few distinct columns; if the table becomes larger than
+ * the set would be, the set is used. */
 int tr_renumber(struct tr_matrix *m, uint32_t lowest, uint32_t highest, uint32_t **keys, size_t *n)
 {
     size_t nonzeros = tr_matrix_nonzeros(m);
@@ -198,7 +200,7 @@ int tr_keys_sort(uint32_t *keys, size_t *n)
 int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t columns, struct tr_matrix *m,
                        uint64_t **numbers)
 {
-    const size_t some = 1 << 16; /* triples whose memory is freed at a time */
+    const size_t some = 1 << 16; /* number of triples whose memory is freed together */
     struct entry {
         uint32_t row;
         float value;
@@ -214,8 +216,9 @@ int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t column
         sorted = a->row < b->row || (a->row == b->row && a->column <= b->column);
     }
 
-    /* A triple's row becomes its position among the rows that occur; *numbers are their numbers. m->begin[i + 1] becomes the position
-     * of the first non-zero of row i, and, as non-zeros are stored, of the next one: its end at last. */
+    /* Replace the row of each triple by its index among the rows that occur; *numbers has their numbers. Set m->begin[i + 1] to the
+     * position of the first non-zero of row i. It is incremented when a non-zero of the row is stored, and so becomes the row's
+     * end. */
     TR_CLOSED_BY(tr_index_set_free) struct tr_index_set rows = {NULL};
     TR_FREED uint32_t *list = NULL;
     const size_t stride = sizeof *t->triple / sizeof t->triple->row;
@@ -238,7 +241,7 @@ int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t column
     } else {
         TR_TRY(TR_NEW(&begin, columns + 2));
         TR_TRY(TR_NEW(&entry, n));
-        next = begin + 1; /* the entries of column c become begin[c] .. begin[c + 1] - 1 */
+        next = begin + 1; /* in the end, entries begin[c] .. begin[c + 1] - 1 have column c */
         for (size_t i = 0; i < n; i++) next[t->triple[i].column + 1]++;
         for (size_t c = 0; c < columns; c++) next[c + 1] += next[c];
     }
@@ -261,7 +264,7 @@ int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t column
     t->n = t->triple_capacity = 0;
     if (sorted) return TR_OK;
 
-    /* sorted by columns, now by rows: two stable passes */
+    /* entries are sorted by column; sort them by row, too: both passes are stable */
     TR_TRY(TR_NEW(&m->column, n));
     TR_TRY(TR_NEW(&m->value, n));
     next = m->begin + 1;
@@ -306,7 +309,7 @@ static int quantiles_push(struct tr_quantiles *q, size_t level, uint32_t key)
     list[n++] = key;
     q->level[level].n = n;
     if (n < TR_QUANTILES_BUFFER) return TR_OK;
-    TR_TRY(TR_NEW(&other, n)); /* half of the numbers go to the next level */
+    TR_TRY(TR_NEW(&other, n)); /* the buffer is full: half of the numbers go to the next level */
     tr_sort_u32(list, other, n);
     free(other);
     q->level[level].n = 0;

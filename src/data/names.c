@@ -50,7 +50,7 @@ uint64_t tr_text_hash(const char *text, size_t n)
         memcpy(&word, text, sizeof word);
         h = tr_mix(h ^ word);
     }
-    /* the last bytes, fewer than 8, as a number; no byte outside of the text is read */
+    /* combine the last n < 8 bytes to a number, without reading a byte outside of the text */
     const unsigned char *byte = (const unsigned char *)text;
     if (n == 0) {
         word = 0;
@@ -73,7 +73,7 @@ static void ids_put_slot(struct tr_ids *ids, size_t i, uint64_t hash, uint32_t p
     ids->hashed++;
 }
 
-/* Drops numbers that are in ids->direct. */
+/* Changes the number of slots of the hash table. Numbers that are in ids->direct are removed from the table. */
 static int ids_rehash(struct tr_ids *ids, size_t slots)
 {
     struct tr_ids_slot *slot;
@@ -100,7 +100,7 @@ static int ids_make_slot(struct tr_ids *ids)
 
 /* ---- numbers ---- */
 
-/* Enlarges ids->direct to include a number, and moves hashed numbers that are included now. */
+/* Enlarges ids->direct so that it includes a number. Other numbers that it includes now are moved there from the hash table. */
 static int ids_enlarge_direct(struct tr_ids *ids, uint64_t number)
 {
     uint64_t size = ids->direct_size ? 2 * ids->direct_size : 4096, old = ids->direct_size;
@@ -129,7 +129,7 @@ int tr_ids_append_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
 
 int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
 {
-    /* four bytes for each number up to the largest are worth it if about one in four occurs, or if it is little memory */
+    /* ids->direct takes 4 bytes for each number up to the largest: use it if about one number in four occurs, or if it is small */
     uint64_t worth = ((uint64_t)1 << 20) + 4 * (uint64_t)ids->n;
     if (number >= ids->direct_size && number < worth) TR_TRY(ids_enlarge_direct(ids, number));
     if (number < ids->direct_size) {
@@ -145,7 +145,7 @@ int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
     size_t i = tr_ids_first_slot(hash, ids->slots);
     for (; ids->slot[i].place; i = (i + 1) & (ids->slots - 1)) {
         *place = ids->slot[i].place - 1;
-        if (ids->slot[i].hash == hash) return TR_OK; /* no two numbers have one */
+        if (ids->slot[i].hash == hash) return TR_OK; /* different numbers have different hashes */
     }
     TR_TRY(tr_ids_append_number(ids, number, place));
     ids_put_slot(ids, i, hash, *place, 0);
@@ -168,8 +168,8 @@ int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t n, uint32_t 
     return TR_OK;
 }
 
-/* Finds the slot of a text, or the free one where it belongs. Short texts of equal length have different hashes, since tr_mix()
- * has an inverse: they are not compared. */
+/* Returns the slot of a text, or the free slot for it. Different texts of the same length up to 8 bytes have different hashes,
+ * since tr_mix() is invertible: so their bytes need not be compared. */
 static size_t ids_find_slot(const struct tr_ids *ids, uint64_t hash, const char *text, size_t n)
 {
     size_t i = tr_ids_first_slot(hash, ids->slots);
@@ -214,7 +214,8 @@ static int ids_by_number(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* Numbers in ids->direct are in order; others are larger. A list that is not searched has neither. */
+/* Sorts places by numbers. ids->direct is in order already, and numbers in the hash table are larger. A list that is not searched
+ * has no ids->direct and no hash table. */
 static int ids_sort_numbers(const struct tr_ids *ids, uint32_t *order)
 {
     TR_FREED struct numbered *large = NULL;
@@ -238,7 +239,7 @@ struct word {
     uint32_t place;
 };
 
-/* Returns the bucket of a text by its byte at a position: 0 if it ends there. */
+/* Returns the bucket of a text: its byte at a position + 1, or 0 if the text ends there. */
 static size_t word_bucket(const struct word *w, size_t at)
 {
     return at < w->n ? (size_t)(unsigned char)w->text[at] + 1 : 0;
@@ -249,8 +250,8 @@ static int words_compare(const struct word *a, const struct word *b, size_t at)
     return tr_bytes_compare(a->text + at, a->n - at, b->text + at, b->n - at);
 }
 
-/* Radix sort by one byte at a time, from `at` on. The largest bucket is sorted in a loop, the others by recursion, whose depth is
- * log n at most. */
+/* Radix sort by one byte at a time, from byte `at` on. The largest bucket is sorted by the loop, the others by recursion, whose
+ * depth is therefore at most log n. */
 static void words_sort(struct word *word, struct word *scratch, size_t n, size_t at)
 {
     enum { FEW = 12, BUCKETS = 257 };
@@ -275,7 +276,7 @@ static void words_sort(struct word *word, struct word *scratch, size_t n, size_t
         word += end[largest - 1];
         n = most > 0 ? end[largest] - end[largest - 1] : 0;
     }
-    for (size_t i = 1; i < n; i++) { /* insertion sort of the rest */
+    for (size_t i = 1; i < n; i++) { /* insertion sort of FEW texts */
         struct word w = word[i];
         size_t k = i;
         for (; k > 0 && words_compare(&word[k - 1], &w, at) > 0; k--) word[k] = word[k - 1];
@@ -294,7 +295,7 @@ int tr_ids_sort(const struct tr_ids *ids, uint32_t **order)
             word[i].text = tr_ids_text(ids, i, &word[i].n);
             word[i].place = (uint32_t)i;
         }
-        size_t ordered = 1; /* as a list that one worker alone has sorted */
+        size_t ordered = 1; /* the list may be sorted already */
         while (ordered < ids->n && words_compare(&word[ordered - 1], &word[ordered], 0) <= 0) ordered++;
         if (ordered < ids->n) words_sort(word, word + ids->n, ids->n, 0);
         for (size_t i = 0; i < ids->n; i++) sorted[i] = word[i].place;
@@ -354,7 +355,7 @@ int tr_archive_put_ids(struct tr_archive *a, const struct tr_ids *ids, size_t fi
 
 int tr_archive_get_ids(struct tr_archive *a, struct tr_ids *ids, bool finds)
 {
-    TR_FREED uint64_t *number = NULL; /* or where texts begin */
+    TR_FREED uint64_t *number = NULL; /* the ids; of texts the offsets where they begin */
     TR_FREED char *text = NULL;
     size_t n;
     uint32_t place;
@@ -407,7 +408,7 @@ static int id_append(struct tr_ids *list, struct id id)
                    : tr_ids_append_number(list, id.number, &place);
 }
 
-/* Returns the first id of a sorted list that is not smaller. */
+/* Returns the place in a sorted list of the first id that is not smaller than `id`. */
 static size_t id_lower_bound(const struct tr_ids *list, const struct id *id)
 {
     size_t low = 0, high = list->n;
@@ -420,7 +421,7 @@ static size_t id_lower_bound(const struct tr_ids *list, const struct id *id)
     return low;
 }
 
-/* Sends count[w] ids to each worker w, in the order of the list; *got has those of worker 0 first, got_count[w] of worker w. */
+/* Sends count[w] ids to each worker w, in the order of the list. *got receives got_count[w] ids from each w, worker 0 first. */
 static int ids_exchange(tr_context *tr, const struct tr_ids *list, const uint64_t *count, struct tr_ids *got,
                         uint64_t *got_count)
 {
@@ -462,13 +463,13 @@ int tr_ids_gather(tr_context *tr, enum tr_set set, const struct tr_ids *list, st
 
 struct tr_names {
     tr_context *tr;
-    uint64_t first, count; /* of all workers together */
+    uint64_t first, count; /* of all workers: number of the first name; number of names */
     uint64_t begin;        /* number of this worker's first name */
-    struct tr_ids mine;
-    struct tr_ids split; /* worker w has the names from split w - 1 on, below split w */
+    struct tr_ids mine;    /* the names of this worker's range, sorted */
+    struct tr_ids split;   /* the range of worker w: names from split w - 1 on, and below split w */
 };
 
-/* Divides the ids into ranges for the owners, by a sample of each worker's sorted ids. */
+/* Divides all ids into ranges for the owners, by a sample of each worker's sorted ids: *split has the ends of the ranges. */
 static int names_choose_splits(tr_context *tr, const struct tr_ids *ids, size_t owners, struct tr_ids *split)
 {
     enum { SAMPLES = 64 };
@@ -483,7 +484,7 @@ static int names_choose_splits(tr_context *tr, const struct tr_ids *ids, size_t 
     return TR_OK;
 }
 
-/* Finds the number of this worker's first new name, and the number of names. Workers only. */
+/* Sets names->begin and names->count when names->mine is complete. Workers only, together. */
 static int names_place_range(tr_context *tr, tr_names *names)
 {
     uint64_t before, total = names->mine.n;
@@ -496,14 +497,14 @@ static int names_place_range(tr_context *tr, tr_names *names)
                    (unsigned long long)(names->first + total));
 }
 
-/* Numbers the ids that the workers have sent to the owner of a range: answer[i] is the number of id i. New names are appended to
- * names->mine. */
+/* Numbers the ids that the workers have sent to this worker as owner of their range: answer[i] is the number of id i. Names that
+ * are not in `known` are appended to names->mine. */
 static int names_number_range(tr_context *tr, const struct tr_ids *got, const tr_names *known,
                               tr_names *names, uint32_t *answer)
 {
     TR_FREED uint32_t *order = NULL;
     TR_FREED bool *is_new =
-        NULL; /* answers are counted from 0 until the number of the first new name is known */
+        NULL; /* the answer is a place in names->mine, to which names->begin is added later */
     struct id id, last = {0};
     TR_TRY(TR_NEW(&is_new, got->n));
     TR_TRY(tr_ids_sort(got, &order));
@@ -530,7 +531,7 @@ static int names_number_range(tr_context *tr, const struct tr_ids *got, const tr
     return TR_OK;
 }
 
-/* The sorted ids of a worker are sent to the owners of their ranges, and the numbers are sent back. */
+/* Sends the sorted ids of this worker to the owners of their ranges, which send the numbers back. */
 static int names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known, size_t owners,
                        uint32_t *number, tr_names *names)
 {
@@ -567,7 +568,7 @@ int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *kno
     names->tr = tr;
     names->first = known ? known->first + known->count : 0;
     TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? names_unite(tr, ids, known, owners, number, names) : TR_OK));
-    uint64_t facts[2] = {names->count, ids->are_text}; /* for ranks that are no workers */
+    uint64_t facts[2] = {names->count, ids->are_text}; /* ranks that are no workers learn them */
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, facts, 2));
     names->count = facts[0];
     names->mine.are_text = facts[1];
@@ -622,7 +623,7 @@ int tr_names_archive(struct tr_archive *a, tr_context *tr, tr_names **names)
 
 /* ---- all names at rank 0, range by range ---- */
 
-/* Packs the names from `first` on that make a piece of about 1 MiB; *end: behind the last of them. */
+/* Packs the names first .. *end - 1, a piece of about 1 MiB. */
 static int names_pack_piece(const tr_names *names, size_t first, size_t *end, struct tr_archive *a)
 {
     const struct tr_ids *list = &names->mine;
@@ -636,7 +637,7 @@ static int names_pack_piece(const tr_names *names, size_t first, size_t *end, st
     return tr_archive_put_ids(a, list, first, *end);
 }
 
-/* Sends a worker's names to rank 0: for each piece its size and its bytes. The last piece is empty. */
+/* Sends a worker's names to rank 0 in pieces: for each piece its size, and then its bytes. The last piece has no names. */
 static int names_send(const tr_names *names)
 {
     tr_context *tr = names->tr;
@@ -652,7 +653,7 @@ static int names_send(const tr_names *names)
     }
 }
 
-/* Calls piece() for the names of all workers. After an error of piece() the remaining names are received and dropped. */
+/* Calls hand_out() with the names of all workers. If it fails, the remaining names are received and dropped. */
 static int names_receive(const tr_names *names, tr_names_fn *hand_out, void *state)
 {
     tr_context *tr = names->tr;
@@ -727,15 +728,15 @@ int tr_name_print(const struct tr_name_list *list, size_t i, FILE *file)
 
 /* ---- dictionaries ---- */
 
-/* A round sends about ROUND_BYTES of each worker. Owners have at least OWNER_BYTES each, so that the number of messages follows
- * the bytes and not the square of the ranks. */
-enum { ROUND_BYTES = 1 << 23, OWNER_BYTES = 1 << 18, VALUE_BYTES = 16 /* of a value besides its text */ };
+/* In a round each worker sends about ROUND_BYTES. There are so few owners that each has at least OWNER_BYTES of values: otherwise
+ * the number of messages would be the square of the number of ranks, even for few values. */
+enum { ROUND_BYTES = 1 << 23, OWNER_BYTES = 1 << 18, VALUE_BYTES = 16 /* of a value without its text */ };
 
 struct tr_dictionary {
     uint64_t owners;     /* workers 0 .. owners - 1 own values */
-    struct tr_ids owned; /* by hash: 4 bytes of the column, and the value */
-    uint32_t *number;    /* of each owned value */
-    tr_names *names;     /* this worker's range of all values in their order */
+    struct tr_ids owned; /* the values that this worker owns: 4 bytes of the column, then the text */
+    uint32_t *number;    /* of each owned value, its number in its column, or TR_NO_NUMBER */
+    tr_names *names;     /* values with numbers, by column and number: the range of this worker */
 };
 
 struct value_ref {
@@ -747,12 +748,12 @@ struct rounds {
     tr_context *tr;
     const struct tr_counted *mine;
     const struct tr_dictionary *d;
-    size_t n, workers, column, place; /* column, place: begin of the next round */
-    struct value_ref *found, *ref;    /* of this round, in the order of places, and by owner */
+    size_t n, workers, column, place; /* column, place: the first value of the next round */
+    struct value_ref *found, *ref;    /* the `refs` values of this round by column and place; by owner */
     size_t refs, found_capacity, ref_capacity, key_capacity;
-    uint64_t *to, *from; /* number of values to and from each worker */
+    uint64_t *to, *from; /* number of values sent to each worker; received from each worker */
     char *key;
-    struct tr_ids got; /* the owned values of this round: column and value */
+    struct tr_ids got; /* the values that this worker has received, as in tr_dictionary.owned */
 };
 
 static int rounds_open(struct rounds *r)
@@ -770,7 +771,7 @@ static void rounds_close(struct rounds *r)
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 
-/* Sends the values of the next round to their owners. *more: a worker had any. */
+/* Sends the values of the next round to their owners. Sets *more to false if no worker has a value left. */
 static int rounds_next(struct rounds *r, bool *more)
 {
     TR_CLOSED_BY(tr_ids_free) struct tr_ids keys = {.are_text = true};
@@ -798,7 +799,7 @@ static int rounds_next(struct rounds *r, bool *more)
     *more = any;
     if (!any) return TR_OK;
 
-    /* sort by owner, and write column and value one after the other */
+    /* sort by owner, and form keys of column and value, as in tr_dictionary.owned */
     TR_TRY(TR_GROW(&r->ref, &r->ref_capacity, r->refs));
     TR_TRY(TR_NEW(&next, r->workers));
     for (size_t w = 1; w < r->workers; w++) next[w] = next[w - 1] + r->to[w - 1];
@@ -815,7 +816,7 @@ static int rounds_next(struct rounds *r, bool *more)
     return ids_exchange(r->tr, &keys, r->to, &r->got, r->from);
 }
 
-/* Sends the counts of this worker's values to their owners, which sum them: *count has one element per owned value. */
+/* Sends the counts of this worker's values to their owners, which add them up: (*count)[i] is that of owned value i. */
 static int dictionary_count(tr_context *tr, const struct tr_counted *mine, size_t n, struct tr_dictionary *d,
                             uint64_t **count)
 {
@@ -871,10 +872,11 @@ int tr_dictionary_find(tr_context *tr, const struct tr_dictionary *dictionary, c
     return tr_agree(tr, tr_is(tr, TR_SLAVE) ? dictionary_find(tr, dictionary, mine, n, number) : TR_OK);
 }
 
-/* The frequent values that this worker owns, as texts that sort by column, count (the largest first) and value. */
+/* The frequent values that this worker owns. `texts` are column, inverted count and value, so that they sort by column, then by
+ * descending count, then by value. */
 struct frequent {
     struct tr_ids texts;
-    uint32_t *place, *number; /* place among the owned values; number among the values of all columns */
+    uint32_t *place, *number; /* of each text: place in `owned`; number among the texts of all workers */
 };
 
 static void frequent_free(struct frequent *q)
@@ -884,9 +886,10 @@ static void frequent_free(struct frequent *q)
     free(q->number);
 }
 
-enum { BEFORE_VALUE = sizeof(uint32_t) + sizeof(uint64_t) };
+enum { BEFORE_VALUE = sizeof(uint32_t) + sizeof(uint64_t) }; /* bytes of column and count in a text */
 
-/* Counts the values that this worker owns. met: the number of values of each column; total: of frequent values. */
+/* Counts the values that this worker owns, and lists the frequent ones. met[c]: number of all values of column c on all workers;
+ * total[c]: number of its frequent values. */
 static int dictionary_list(tr_context *tr, const struct tr_counted *mine, size_t n, uint64_t min_count,
                            struct tr_dictionary *d, uint64_t *met, uint64_t *total, struct frequent *q)
 {
@@ -921,7 +924,8 @@ static int dictionary_list(tr_context *tr, const struct tr_counted *mine, size_t
     return tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, total, n);
 }
 
-/* Converts a number among the values of all columns to the number in its column; TR_NO_NUMBER: too large. */
+/* Converts the number of a frequent value among all texts to its number in its column, or to TR_NO_NUMBER if that is too large.
+ * begin[c]: number of the first text of column c. */
 static uint32_t number_in_column(const char *text, uint64_t number, const uint64_t *begin,
                                  uint64_t most_values)
 {
@@ -931,7 +935,7 @@ static uint32_t number_in_column(const char *text, uint64_t number, const uint64
     return k < most_values && k < TR_NO_NUMBER ? (uint32_t)k : TR_NO_NUMBER;
 }
 
-/* Numbers the owned values, and lists the values with a number in this worker's range of all values. */
+/* Sets d->number of the owned values. Appends to `list` those values of this worker's range of `all` that have a number. */
 static int dictionary_number(struct tr_dictionary *d, const struct frequent *q, const tr_names *all, size_t n,
                              uint64_t most_values, const uint64_t *total, struct tr_ids *list)
 {
@@ -968,8 +972,7 @@ int tr_dictionary_make(tr_context *tr, const struct tr_counted *mine, size_t n, 
     if (status == TR_OK) status = TR_NEW(&met, n);
     if (status == TR_OK) status = TR_NEW(&total, n);
     TR_TRY(tr_agree(tr, status));
-    tr_names *list =
-        d->names; /* of the values with a number, which are in order: those of worker 0 are first */
+    tr_names *list = d->names; /* sorted: the values of worker 0 are first */
     list->tr = tr;
     d->owned.are_text = list->mine.are_text = true;
     TR_TRY(tr_agree(tr, works ? dictionary_list(tr, mine, n, min_count, d, met, total, &q) : TR_OK));

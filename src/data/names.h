@@ -1,5 +1,5 @@
 /* Numbering of texts and numbers: by one process (ids), and over all workers: users and items (names), and values of categories
- * (dictionaries).
+ * (dictionaries). The place of an id is its position in the list of one process, in the order in which ids were added.
  *
  * Names are numbered 0, 1, 2, ... in ascending order. Every worker holds a range of the sorted names, about equally many, and no
  * worker holds all: a sample of the names of each worker determines the ranges, names are sent to the owner of their range, and
@@ -20,9 +20,9 @@
 #include "trireme/collective.h"
 #include "trireme/data.h"
 
-/* ---- ids: whole numbers or texts, numbered 0, 1, 2, ... in the order in which they are added: their places ---- */
+/* ---- ids: a list of distinct whole numbers or texts, each of which has a place 0, 1, 2, ... ---- */
 
-/* A slot of the hash table: place + 1 (0: free), and the bytes of a text. */
+/* A slot of the hash table. place: the id's place + 1, 0 if the slot is free; length: bytes of a text. */
 struct tr_ids_slot {
     uint64_t hash;
     uint32_t place, length;
@@ -31,17 +31,18 @@ struct tr_ids_slot {
 struct tr_ids {
     bool are_text;
     size_t n;
-    uint64_t *number; /* numbers */
+    uint64_t *number; /* the ids, unless are_text */
     char *text;       /* text: id i is text[begin[i]] .. text[begin[i + 1] - 1] */
     uint64_t *begin;
-    /* The place of a small number is direct[number] - 1 unless 0; other ids are found by hashing. */
+    /* Numbers below direct_size are found by a table: direct[number] is place + 1, or 0 if the number is not in the list. All other
+     * ids are found by hashing. */
     uint32_t *direct;
     uint64_t direct_size;
     struct tr_ids_slot *slot;
     size_t slots, hashed, number_capacity, text_capacity, begin_capacity;
 };
 
-/* Converts text to an id; false unless it is a whole number of 64 bits without leading zeros. */
+/* Converts text to a number. Returns false unless it is a whole number below 2^64 without leading zeros. */
 bool tr_id_number(const char *text, size_t length, uint64_t *number);
 
 uint64_t tr_text_hash(const char *text, size_t length);
@@ -55,16 +56,19 @@ static inline int tr_bytes_compare(const char *a, size_t n_a, const char *b, siz
 
 void tr_ids_free(struct tr_ids *ids);
 
-/* Finds the place of a number, or of a text (see below), or adds it. TR_ERR_SYSTEM for more than 2^32 - 2 ids. */
+/* Finds the place of a number, which is added if the list does not have it. tr_ids_add_text() does this for texts. TR_ERR_SYSTEM:
+ * there are more than 2^32 - 2 ids. */
 int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place);
 
-/* Uses the upper half of the hash; the lower one is free for other uses. */
+/* Returns the slot where the search for a hash begins. It depends on the upper half of the hash, so that callers can use the lower
+ * half independently. */
 static inline size_t tr_ids_first_slot(uint64_t hash, size_t slots)
 {
     return (size_t)(hash >> 32) & (slots - 1);
 }
 
-/* The same in two steps, with the hash of the text. The memory that the second step needs is loaded between them. */
+/* Add a text in two steps, with its tr_text_hash(): tr_ids_fetch() starts to load the slot into the cache, which
+ * tr_ids_add_hashed() needs some time later. */
 static inline void tr_ids_fetch(const struct tr_ids *ids, uint64_t hash)
 {
     if (ids->slots > 0) __builtin_prefetch(&ids->slot[tr_ids_first_slot(hash, ids->slots)]);
@@ -79,11 +83,11 @@ static inline int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t l
 /* Finds the place of a text; UINT32_MAX: not found. */
 uint32_t tr_ids_find_text(const struct tr_ids *ids, const char *text, size_t length);
 
-/* Appends an id without looking for it, to a list that is not searched. */
+/* Append an id without a search, to a list in which ids are never looked up. */
 int tr_ids_append_number(struct tr_ids *ids, uint64_t number, uint32_t *place);
 int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t length, uint32_t *place);
 
-/* tr_ids_add_number(), inline for small known numbers. */
+/* Does the same as tr_ids_add_number(), and is inline for small known numbers. */
 static inline int tr_ids_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
 {
     if (number < ids->direct_size && ids->direct[number] > 0) {
@@ -99,25 +103,27 @@ static inline const char *tr_ids_text(const struct tr_ids *ids, size_t place, si
     return ids->text + ids->begin[place];
 }
 
-/* Lists the n places in ascending order of numbers or bytes, to be freed. Also for lists that are not searched. */
+/* Sets *order (to be freed) to all places, by ascending numbers, or texts by bytes. Also for lists that are not searched. */
 int tr_ids_sort(const struct tr_ids *ids, uint32_t **order);
 
 /* ---- bytes, for other ranks and for the next start ---- */
 
-/* A sequence of bytes. A function that writes members of a struct also reads them, in the same order. */
+/* A sequence of bytes. A function that copies a struct to an archive (writes) also copies it back, member by member. */
 struct tr_archive {
     bool writes;
     char *bytes;
-    size_t n, capacity, at; /* at: position */
+    size_t n, capacity, at; /* n: bytes; at: offset of the next byte to copy */
 };
 
-/* Copies n bytes to the archive, or from it. TR_ERR_DATA: it is damaged. */
+/* Copies n bytes to the archive, or from it. TR_ERR_DATA: the archive is damaged. */
 int tr_archive_copy(struct tr_archive *a, void *memory, size_t n);
 
-/* Copies the array at which `pointer` points. Reading allocates it, with a 0 behind it; NULL if it has no bytes. */
+/* Copies an array; `pointer` is the address of the pointer to it. Reading allocates the array, with a 0 behind it, or sets the
+ * pointer to NULL if it has no bytes. */
 int tr_archive_array(struct tr_archive *a, void *pointer, uint64_t bytes);
 
-/* Write the ids first .. end - 1 of a list; read them and append them to a list. finds: so that texts can be found there. */
+/* tr_archive_put_ids() writes the ids first .. end - 1 of a list. tr_archive_get_ids() reads ids and appends them to a list; finds:
+ * texts can be looked up in it. */
 int tr_archive_put_ids(struct tr_archive *a, const struct tr_ids *ids, size_t first, size_t end);
 int tr_archive_get_ids(struct tr_archive *a, struct tr_ids *ids, bool finds);
 
@@ -133,8 +139,8 @@ void tr_archive_free(struct tr_archive *a);
 /* Numbers the ids of all workers. All ranks; they return the same status.
  *
  * @param [in]  ids     the ids of this worker; empty on other ranks
- * @param [in]  known   names that keep their numbers, before those of new names; NULL: none
- * @param [in]  owners  number of workers that hold ranges, from worker 0 on; ignored if some are known
+ * @param [in]  known   names that have numbers already and keep them; new names get the numbers behind them. NULL: no name is known
+ * @param [in]  owners  workers 0 .. owners - 1 hold the ranges of names; ignored if `known` is given
  * @param [out] number  the number of each id
  * @param [out] names   the new names. Free them after all names that know them
  * @return TR_ERR_SYSTEM for more than 2^32 - 2 names
@@ -142,10 +148,11 @@ void tr_archive_free(struct tr_archive *a);
 int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known, size_t owners,
                    uint32_t *number, tr_names **names);
 
-/* Concatenates the ids of all members of the set in *all, which is not searchable. Free it also after an error. All members. */
+/* Concatenates the ids of all members of the set in *all, which is not searched. Free it also after an error. All members
+ * together. */
 int tr_ids_gather(tr_context *tr, enum tr_set set, const struct tr_ids *mine, struct tr_ids *all);
 
-/* Copies all names, which are text, to all ranks. All ranks; they return the same status. */
+/* Copies all names, which must be texts, to all ranks. All ranks; they return the same status. */
 int tr_names_gather(const tr_names *names, struct tr_ids *all);
 
 void tr_names_free(tr_names **names); /* *names may be NULL */
@@ -157,7 +164,7 @@ int tr_names_archive(struct tr_archive *a, tr_context *tr, tr_names **names);
 
 struct tr_dictionary;
 
-/* The values of one column on one worker, and the number of rows with each. Values without rows do not count. */
+/* The values of one column on one worker. count[place]: number of rows with the value; a value with count 0 is ignored. */
 struct tr_counted {
     const struct tr_ids *values;
     const uint64_t *count;
@@ -165,9 +172,9 @@ struct tr_counted {
 
 /* The result for one column, the same on all ranks. */
 struct tr_dictionary_column {
-    uint64_t values; /* their numbers are 0 .. values - 1 */
+    uint64_t values; /* number of values that have numbers, 0 .. values - 1 */
     bool others;     /* there are values without a number */
-    uint64_t met;    /* number of values, with the others */
+    uint64_t met;    /* number of all values, with or without a number */
 };
 
 /* Numbers the values of n columns. The most frequent value of a column has number 0; equally frequent values are ordered by bytes.
@@ -183,14 +190,14 @@ int tr_dictionary_make(tr_context *tr, const struct tr_counted *mine, size_t n, 
                        uint64_t most_values, struct tr_dictionary **dictionary,
                        struct tr_dictionary_column *column, uint32_t **number);
 
-/* Finds the numbers of the values of other rows. All ranks; they return the same status. */
+/* Finds the numbers of other values, as tr_dictionary_make() returns them. All ranks; they return the same status. */
 int tr_dictionary_find(tr_context *tr, const struct tr_dictionary *dictionary, const struct tr_counted *mine,
                        size_t n, uint32_t **number);
 
 /* Returns all values, column by column, in the order of their numbers. */
 const tr_names *tr_dictionary_names(const struct tr_dictionary *dictionary);
 
-/* The same as tr_names_archive() for a dictionary. */
+/* Does the same as tr_names_archive(), for a dictionary. */
 int tr_dictionary_archive(struct tr_archive *a, tr_context *tr, struct tr_dictionary **dictionary);
 
 void tr_dictionary_free(struct tr_dictionary **dictionary); /* *dictionary may be NULL */

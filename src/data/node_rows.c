@@ -55,7 +55,7 @@ void tr_node_rows_forget(struct tr_node_rows *rows)
     if (rows->test) tr_data_forget(rows->test);
 }
 
-/* Whether the data set is read from the files of data.test. */
+/* Returns whether the data set is read from the files of data.test. */
 static bool has_test_files(const struct tr_data_state *s)
 {
     return s->test && s->held_out.to == 0;
@@ -76,12 +76,12 @@ const struct tr_node_rows *tr_node_rows_find(const tr_data *data)
 
 /* ---- the words of a node ---- */
 
-enum { MOST_BYTES = 256 << 20 }; /* of all columns, on each rank */
+enum { MOST_BYTES = 256 << 20 }; /* maximum of bytes of all words on each rank */
 
-/* Whether the slots of a column, or its labels, contain numbers of words. */
+/* Returns whether the slots of a column, or its labels, are places of words. */
 static bool column_has_words(const struct tr_schema *s, size_t c)
 {
-    bool named = s->column[c].type == TR_COLUMN_NAMED_LABEL && !s->positive; /* otherwise 0 and 1 */
+    bool named = s->column[c].type == TR_COLUMN_NAMED_LABEL && !s->positive; /* with positive: 0 or 1 */
     return named || s->column[c].type == TR_COLUMN_CATEGORY;
 }
 
@@ -105,7 +105,7 @@ static int words_unite(tr_context *tr, const struct tr_ids *mine, struct tr_ids 
     *all = (struct tr_ids){.are_text = mine->are_text};
     TR_TRY(TR_NEW(number, mine->n));
     TR_TRY(tr_ids_gather(tr, TR_SET_GROUP, mine, &met));
-    for (size_t i = 0; i < met.n + mine->n; i++) { /* those of all ranks first, in their order */
+    for (size_t i = 0; i < met.n + mine->n; i++) { /* first the words of all ranks, in the order of ranks */
         bool own = i >= met.n;
         const struct tr_ids *from = own ? mine : &met;
         size_t k = own ? i - met.n : i, n = 0;
@@ -153,24 +153,24 @@ int tr_node_rows_unite_ids(tr_data *data, struct tr_triples *t)
 
 /* ---- a reader of a node's rows ---- */
 
-#define NOT_YET (TR_NO_VALUE - 1) /* the number of a word that the reader has not looked up */
+#define NOT_YET (TR_NO_VALUE - 1) /* stands for the number of a word that was not looked up yet */
 
+/* Copies the rows that reader r would read from the files. */
 struct node_reader {
-    const struct tr_data_state *s; /* of the node */
-    size_t all;                    /* number of its rows */
-    struct tr_reader r;            /* in place of the reader of the files */
-    bool hdf5;                     /* places in the files are numbers of rows */
-    /* hdf5: the file, if it has the places in the text that it was made from, which decide about held-out rows; otherwise NULL */
+    const struct tr_data_state *s; /* the rows of the node */
+    size_t all;                    /* number of rows of the node */
+    struct tr_reader r;
+    bool hdf5; /* files are HDF5, so offsets are indices of rows */
+    /* hdf5 with held-out rows: the current file, whose array origin decides which rows are held out; otherwise NULL */
     struct tr_hdf5 *table;
-    size_t *row; /* the rows to copy */
+    size_t *row; /* indices of the n rows to copy */
     size_t n, capacity;
-    uint64_t *
-        piece; /* of each file, bytes of the pieces of its text that readers unpack in turn; 0: they do not */
-    size_t *word_column, word_columns; /* columns of words */
-    uint32_t **word; /* of each of them, by the node's number of a word: the reader's number */
+    uint64_t *piece; /* of each file, bytes of a piece of its text, see input.h; 0: no pieces */
+    size_t *word_column, word_columns; /* the columns with words, see column_has_words() */
+    uint32_t **word; /* word[k][place of a word in the node's list]: its number for the reader, or NOT_YET */
 };
 
-/* ---- the position of a row: the node has rows in the order of reading; these numbers are in the order of the files ---- */
+/* ---- indices of rows: in the order in which the node has read them; numbers of rows: in the order of the files ---- */
 
 static size_t position_of(const struct node_reader *t, size_t number)
 {
@@ -184,7 +184,7 @@ static size_t position_of(const struct node_reader *t, size_t number)
     return stretch[low].at + (number - (size_t)stretch[low].first);
 }
 
-/* The number of the first row at or behind this place. */
+/* Returns the number of the first row whose origin is not below `place`. */
 static size_t first_number_from(const struct node_reader *t, uint64_t place)
 {
     size_t low = 0, high = t->all;
@@ -205,8 +205,8 @@ static struct tr_triple triple_at(const struct tr_data_state *node, size_t at)
 
 /* ---- which rows a reader gets ---- */
 
-/* The rows of one range of a file. Of HDF5, rows are not read again, but their places in the text that they come from decide about
- * held-out rows. */
+/* Chooses the rows of one range of a file, except held-out rows. HDF5: whether a row is held out depends on its origin, which is
+ * read from the file. */
 static int choose_range(struct node_reader *t, size_t file, uint64_t begin, uint64_t end)
 {
     const struct tr_reader_options *o = t->r.options;
@@ -219,7 +219,7 @@ static int choose_range(struct node_reader *t, size_t file, uint64_t begin, uint
     for (size_t number = first; number < last; number++) {
         size_t at = position_of(t, number);
         uint64_t place = t->s->row_number[at] - base;
-        if (o->format == TR_FORMAT_DOCWORD) /* documents are held out */
+        if (o->format == TR_FORMAT_DOCWORD) /* whole documents are held out */
             place = triple_at(t->s, at).row - t->r.documents + 1;
         bool left_out = o->held_out.to != 0 && (t->hdf5 ? tr_hdf5_leaves_out(&t->r, place)
                                                         : tr_reader_leaves_out(&t->r, file, place));
@@ -228,7 +228,7 @@ static int choose_range(struct node_reader *t, size_t file, uint64_t begin, uint
     return t->n > before ? tr_reader_note_run(&t->r, begin, end, t->n - before) : TR_OK;
 }
 
-/* The last range of a packed file ends where the text of its last row in this node ends. */
+/* Chooses the rows of all ranges of a part. The ranges of a compressed file end behind its last row that the node has. */
 static int choose_ranges(struct node_reader *t, const struct tr_file_part *part)
 {
     size_t file = part->file, behind = first_number_from(t, tr_origin(file + 1, 0));
@@ -282,7 +282,7 @@ static int refuse_word(const struct tr_reader *r, size_t c, const char *text, si
     return tr_place_fail(r->files, &place, problem);
 }
 
-/* Of the k-th column of words. */
+/* Replaces the place of a word in the node's list, in the k-th column of words, by its number for the reader. */
 static int lookup_word(struct node_reader *t, size_t k, float *to)
 {
     const struct tr_reader_options *o = t->r.options;
@@ -300,7 +300,7 @@ static int lookup_word(struct node_reader *t, size_t k, float *to)
         return TR_OK;
     }
 
-    /* this reader reads the column as numbers, but rows of other readers have made it a column of words */
+    /* this task reads the column as numbers; the node has words, because some rows, perhaps not of this reader, have words */
     struct tr_column_seen *seen = &o->seen[c];
     char digits[64];
     seen->missing = seen->missing || n == 0;
@@ -321,7 +321,8 @@ static int lookup_word(struct node_reader *t, size_t k, float *to)
     return TR_OK;
 }
 
-/* A user (k = 0) or an item (k = 1). *is_text: it is no number, and the reader has numbers. */
+/* Replaces the place of a user (k = 0) or item (k = 1) in the node's list by its place in the reader's list. *is_text: the id is no
+ * number, but the reader's list has numbers only. */
 static int lookup_id(struct node_reader *t, int k, uint32_t *id, bool *is_text)
 {
     const struct tr_ids *words = &t->s->words[k];
@@ -345,7 +346,7 @@ static int lookup_id(struct node_reader *t, int k, uint32_t *id, bool *is_text)
 
 /* ---- copies of rows ---- */
 
-/* Sets the reader's position to that of the i-th chosen row. */
+/* Sets the reader's file and offset to those of the i-th chosen row, and returns the index of the row. */
 static size_t go_to(struct node_reader *t, size_t i)
 {
     uint64_t place = t->s->row_number[t->row[i]];
@@ -361,7 +362,7 @@ static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matri
     float *weight = NULL;
     m->rows = t->n;
     if (!o->schema && !node->dense) {
-        /* columns are those of the files; columns of text may count from 1 */
+        /* a reader of the files would return columns as in the files, which may count from 1 */
         uint32_t first = t->hdf5 ? 0 : node->first_index;
         TR_TRY(TR_NEW(&m->begin, t->n + 1));
         for (size_t i = 0; i < t->n; i++)
@@ -394,7 +395,7 @@ static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matri
         for (size_t c = 0; missing && c < s->n; c++)
             if (s->column[c].type == TR_COLUMN_NUMBER && isnan(row[s->column[c].slot]))
                 o->seen[c].missing = true;
-        for (size_t k = 0; o->schema && k < t->word_columns; k++) { /* fails as the reader of the files */
+        for (size_t k = 0; o->schema && k < t->word_columns; k++) { /* fails as reading files does */
             const struct tr_column *column = &s->column[t->word_column[k]];
             bool is_label = column->type == TR_COLUMN_NAMED_LABEL;
             TR_TRY(lookup_word(t, k, is_label ? &label : &row[column->slot]));
@@ -413,7 +414,7 @@ static int copy_triples(struct node_reader *t, size_t reader)
     struct tr_triples *to = &t->r.triples;
     to->rows.are_text = o->text_rows;
     to->columns.are_text = o->text_columns;
-    for (size_t i = 0; i < t->r.files->n; i++) /* the node has checked them */
+    for (size_t i = 0; i < t->r.files->n; i++) /* for tr_docword_check(): the node has checked the files */
         o->records[i] = reader == 0 ? o->heads[i].nonzeros : 0;
     TR_TRY(lookup_open(t));
     TR_TRY(TR_NEW(&to->triple, t->n));
@@ -470,7 +471,7 @@ int tr_node_rows_read(tr_data *data, size_t reader, size_t readers, const struct
     void *arrays[] = {t.word, t.word_column, t.row, t.piece, t.r.origin};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 
-    /* totals of all readers of the files */
+    /* these are totals of all readers, so only reader 0 reports some of them */
     report->rows = triples ? in->triples.n : s->rows.rows;
     report->nonzeros = triples ? in->triples.n : tr_matrix_nonzeros(&s->rows);
     report->lowest = node->n_keys > 0 ? (uint32_t)node->keys[0] + node->first_index : UINT32_MAX;

@@ -11,8 +11,8 @@
 
 /* ---- difficult numbers ---- */
 
-/* Digits are added to the mantissa while it has room for them (at least 18), the rest changes only the exponent. Each digit
- * counts `step` (0 before the point, -1 after it) for the exponent, one more if it is dropped. */
+/* Reads digits. The mantissa has room for at least 18 of them; further digits are dropped. A digit adds `step` (0 before the point,
+ * -1 after it) to the exponent, and one more if it is dropped. */
 static const char *read_mantissa(const char *p, uint64_t *mantissa, long step, long *exponent)
 {
     while (*mantissa < 10000000000u) {
@@ -50,7 +50,7 @@ struct tr_number tr_read_any_float(const char *p)
     }
     if (n == 0) return (struct tr_number){NULL, 0};
     digits = (*p | 32) == 'e' ? p + 1 + (p[1] == '-' || p[1] == '+') : p;
-    if (digits > p && tr_is_digit(*digits)) { /* without a digit there is no exponent */
+    if (digits > p && tr_is_digit(*digits)) { /* an e without a digit is no exponent */
         bool below = p[1] == '-';
         long size = 0;
         for (p = digits; tr_is_digit(*p); p++)
@@ -58,7 +58,7 @@ struct tr_number tr_read_any_float(const char *p)
         exponent += below ? -size : size;
     }
     if (mantissa == 0) return (struct tr_number){p, negative ? -0.0f : 0.0f};
-    /* mantissa * 10^exponent with an error of a few units in the last place: the mantissa and each step round once */
+    /* x = mantissa * 10^exponent, with an error of a few units in the last place: the mantissa and each step round once */
     double x = 0;
     if (exponent >= -80 && exponent <= 60) {
         x = (double)mantissa;
@@ -66,12 +66,12 @@ struct tr_number tr_read_any_float(const char *p)
         for (; exponent > 22; exponent -= 22) x *= ten[22];
         x = exponent < 0 ? x / ten[-exponent] : x * ten[exponent];
     }
-    /* Every number within 16 units of x rounds to the same normal float unless x is near the middle between two floats. Middles
-     * have 100...0 in the 29 bits that float does not have. */
+    /* Every double within 16 units in the last place of x rounds to the same normal float, unless x is near the middle between two
+     * floats. At a middle, the 29 bits of the mantissa that a float does not have are 100...0. */
     memcpy(&bits, &x, sizeof bits);
     if ((bits & 0x1fffffffu) - 0x10000000u + 16 > 32 && x > 1.2e-38 && x < 3.4e38)
         return (struct tr_number){p, (float)(negative ? -x : x)};
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* free for "C" */
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* takes no memory for "C" */
     float value = strtof_l(start, NULL, c);
     freelocale(c);
     return (struct tr_number){p, value};
@@ -173,8 +173,8 @@ enum tr_format tr_format_named(const char *word)
 
 /* ---- first lines ---- */
 
-/* Empty lines before the first text are dropped, so any number of them takes no memory. A record that is too long ends the first
- * lines; its reader reports it. */
+/* Gathers 16 KiB of text. Empty lines before it are dropped, so any number of them takes no memory. A line that is too long ends
+ * the text; the reader of the line reports it. */
 static int first_lines_gather(const struct tr_files *files, size_t file, struct tr_text *text,
                               struct tr_first_lines *first)
 {
@@ -301,7 +301,7 @@ size_t tr_heads_first(const struct tr_head *heads, size_t n)
     return 0;
 }
 
-/* Checks that HDF5 files are parts of one table. */
+/* Checks that two HDF5 files can be parts of one table. */
 static int heads_compare_tables(const struct tr_files *files, const struct tr_head *heads, size_t first,
                                 size_t i)
 {
@@ -323,7 +323,7 @@ static int heads_compare_tables(const struct tr_files *files, const struct tr_he
                    other, (unsigned long long)a->fields);
 }
 
-/* Checks that files have the same columns: csv files without names have equal numbers of columns, documents one vocabulary. */
+/* Checks that all files have the same columns: csv files without names equal numbers of columns, docword files one vocabulary. */
 static int heads_compare(const struct tr_files *files, enum tr_format format, const struct tr_head *heads)
 {
     size_t first = 0;
@@ -423,7 +423,7 @@ int tr_reader_hand_out(struct tr_reader *r)
     return status;
 }
 
-/* piece: number of the piece of the text, if several readers decompress the file and divide its pieces. */
+/* Parses a chunk of lines. piece: if several readers decompress the file, the number of the piece with these lines; else 0. */
 static int reader_parse_chunk(struct tr_reader *r, struct tr_chunk lines, size_t file, uint64_t piece)
 {
     const struct tr_text_format *format = tr_text_format(r->options->format);
@@ -451,7 +451,7 @@ static int reader_parse_chunk(struct tr_reader *r, struct tr_chunk lines, size_t
 
 struct reader_progress {
     struct tr_reader *r;
-    uint64_t done; /* stored bytes of the parts that are read */
+    uint64_t done; /* stored bytes of the parts that were read completely */
 };
 
 static int reader_read_part(void *state, const struct tr_file_part *part)

@@ -1,10 +1,10 @@
 /* Formats of data files: detection, heads, and reading of rows.
  *
- * Each format of text is a struct tr_text_format in a file of its own, libsvm.c, csv.c, triples.c (ratings, docword), and a line in
- * TR_TEXT_FORMATS. One driver,
- * reader.c, reads the chunks of lines that are one reader's share of the files (input.h), skips headers and empty lines, calls the
- * format's function for each line, and converts a malformed line to the error `path:line: ...` or to one more skipped record. Rows
- * are stored, or passed on chunk by chunk. HDF5 has no lines: hdf5.h.
+ * The functions of each text format are a struct tr_text_format, in libsvm.c, csv.c or triples.c (ratings, docword), and
+ * TR_TEXT_FORMATS lists them. One driver, reader.c, reads the share of one reader (input.h) in chunks of lines. It skips headers
+ * and empty lines and calls the format's function for each line. A malformed line is an error `path:line: ...`, or is counted as
+ * skipped. Rows are stored, or passed to a function chunk by chunk. HDF5 has no lines: hdf5.h. A triple is a record of ratings or
+ * docword: row, column, value.
  */
 #ifndef TR_DATA_READER_H
 #define TR_DATA_READER_H
@@ -23,27 +23,28 @@
 /* ---- heads: what the first lines of files show ---- */
 
 struct tr_head {
-    uint64_t begin;                      /* first byte of the text after a header */
-    uint64_t fields;                     /* csv, ratings: of the first record; hdf5: columns of rows */
-    uint64_t documents, words, nonzeros; /* docword: the header; hdf5: nonzeros */
-    uint64_t rows, chunk_rows;           /* hdf5; rows per chunk, 0: any */
-    bool sparse, full, labelled;         /* hdf5: rows are lists of non-zeros; should be dense; have labels */
-    bool from_one;                       /* hdf5: column 0 is number 1 in files of text */
-    bool named;                          /* hdf5: columns have names, so this is a csv table: see hdf5.h */
-    uint64_t label_column;               /* hdf5 with names: the label column; `fields`: none */
-    bool text_rows, text_columns;        /* ratings: an id of the first record is not a number */
-    int label;                           /* csv: probable label column, TR_LABEL_* */
-    bool header;                         /* csv: the file has names of columns */
-    uint32_t binding;                    /* csv: see tr_schema_bind() */
-    char separator;                      /* csv, ratings: a character, or TR_SEPARATOR_* */
+    uint64_t begin;  /* offset in the text of the first byte after a header */
+    uint64_t fields; /* csv, ratings: number of fields of the first record; hdf5: of columns */
+    uint64_t documents, words, nonzeros; /* docword: the three numbers of the header; hdf5: nonzeros only */
+    uint64_t rows, chunk_rows;           /* hdf5: number of rows; rows per HDF5 chunk, 0: no chunks */
+    /* hdf5. sparse: the file has lists of non-zeros; full: rows are dense in memory; labelled: rows have labels */
+    bool sparse, full, labelled;
+    bool from_one;                /* hdf5: column 0 has index 1 in files of text */
+    bool named;                   /* hdf5: columns have names, so the file is read as csv: see hdf5.h */
+    uint64_t label_column;        /* hdf5, if named: index of the label column; `fields`: none */
+    bool text_rows, text_columns; /* ratings: the user or the item of the first record is no number */
+    int label;                    /* csv: probable label column, TR_LABEL_* */
+    bool header;                  /* csv: the first line has the names of the columns */
+    uint32_t binding;             /* csv: index in tr_bindings, see tr_schema_bind() */
+    char separator;               /* csv, ratings: see field.h */
 };
 
-/* The name of a format in a job, and the format of a name; TR_FORMAT_AUTO: none. */
+/* tr_format_word() returns the name of a format in a job; tr_format_named() the format of a name, or TR_FORMAT_AUTO if unknown. */
 const char *tr_format_word(enum tr_format format);
 enum tr_format tr_format_named(const char *word);
 
-/* Detects the format of the first file that is not empty: TR_FORMAT_HDF5, TR_FORMAT_LIBSVM, TR_FORMAT_DOCWORD, TR_FORMAT_CSV for
- * other tables, which may be ratings; TR_FORMAT_AUTO: unknown. */
+/* Detects the format of the first file that is not empty: TR_FORMAT_HDF5, TR_FORMAT_LIBSVM or TR_FORMAT_DOCWORD; TR_FORMAT_CSV for
+ * any other table, also for ratings; TR_FORMAT_AUTO: unknown. */
 int tr_format_detect(const struct tr_files *files, enum tr_format *format);
 
 /* Reads the heads of all files of a format.
@@ -55,39 +56,40 @@ int tr_format_detect(const struct tr_files *files, enum tr_format *format);
  */
 int tr_heads_read(const struct tr_files *files, enum tr_format format, int header, struct tr_head **heads);
 
-/* Returns the first file with records; 0: none. */
+/* Returns the index of the first file with records; 0 also if no file has records. */
 size_t tr_heads_first(const struct tr_head *heads, size_t n);
 
-/* csv: calls read() for all fields of a file's header (line 0) and of some lines after it (1, 2, ...), without quotes and padding,
- * until it returns anything but TR_OK. HDF5: only the names. */
+/* csv: calls read() for the fields of a file's header (line 0) and of some lines after it (lines 1, 2, ...), without quotes and
+ * blanks around them. HDF5: only for the names. Stops when read() returns anything but TR_OK. */
 typedef int tr_field_fn(void *state, size_t line, size_t field, const char *text, size_t n);
 int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_head *head, tr_field_fn *read,
                    void *state);
 
-/* csv: numbers per row without the label, by the first file with records; 0: there is only a label. */
+/* csv: returns how many numbers besides the label the rows of the first file with records have. */
 size_t tr_csv_columns(const struct tr_files *files, const struct tr_head *heads, int label);
 
-/* docword: number of documents in the files before `file`. */
+/* docword: returns the number of documents in the files before `file`. */
 uint64_t tr_docword_base(const struct tr_files *files, const struct tr_head *heads, size_t file);
 
-/* docword: checks the number of records of each file against its header. TR_ERR_DATA names the first that differs. */
+/* docword: checks records[i], the number of records of file i, against its header. TR_ERR_DATA names the first wrong file. */
 int tr_docword_check(const struct tr_files *files, const struct tr_head *heads, const uint64_t *records);
 
 /* ---- results of reading ---- */
 
 #define TR_LIBSVM_MAX_INDEX   4294967294u /* 2^32 - 2: columns stay below 2^32 */
-#define TR_DOCWORD_MOST_COUNT 1000000u    /* of a word in a document */
+#define TR_DOCWORD_MOST_COUNT 1000000u    /* maximum of the count of a word in a document */
 #define TR_LABELS_MOST        65536       /* maximum of distinct labels that are stored */
 
+/* The place of a record in the files. */
 struct tr_file_place {
-    size_t file;     /* in tr_files; tr_files_line() finds the line */
-    uint64_t offset; /* of the line in the text of the file; hdf5: the row */
+    size_t file;     /* index in tr_files */
+    uint64_t offset; /* of the line in the text of the file, see tr_files_line(); hdf5: index of the row */
 };
 
 /* The first TR_LABELS_MOST distinct labels, in the order of reading. */
 struct tr_labels {
-    struct tr_ids bits;            /* of the floats */
-    struct tr_file_place place[3]; /* of the first three */
+    struct tr_ids bits;            /* the labels: the bits of each float as a number */
+    struct tr_file_place place[3]; /* where each of the first three labels was first read */
 };
 
 static inline float tr_labels_value(const struct tr_labels *labels, size_t i)
@@ -99,25 +101,26 @@ static inline float tr_labels_value(const struct tr_labels *labels, size_t i)
 }
 
 struct tr_read_report {
-    uint64_t rows, nonzeros;        /* ratings, docword: both the number of records */
-    uint32_t lowest, highest;       /* columns; lowest > highest: none */
-    uint64_t text_bytes;            /* of this reader's lines */
-    struct tr_labels labels;        /* free labels.bits */
+    uint64_t rows, nonzeros;  /* of ratings and docword both are the number of records */
+    uint32_t lowest, highest; /* lowest and highest index of a column; lowest > highest: there is none */
+    uint64_t text_bytes;      /* bytes of all lines of this reader */
+    struct tr_labels labels;  /* the caller frees labels.bits */
     char long_label[TR_TOKEN_ROOM]; /* libsvm, csv: the first integer label that is no float; empty: none */
     struct tr_file_place long_label_at;
     bool queries;                 /* libsvm: some rows have a qid, which is ignored */
-    uint64_t skipped, unlabelled; /* malformed records (skip_errors); csv: rows without a label */
+    uint64_t skipped, unlabelled; /* skipped: malformed records; unlabelled: csv rows without a label */
     struct tr_file_place first_skipped;
-    bool text_rows, text_columns; /* ratings: an id is not a number. All readers must read again, as text */
+    bool text_rows, text_columns; /* ratings: an id is no number, so all readers must read again, as text */
 };
 
-/* A record of ratings or docword: numbers of document and word, or places of user and item in the reader's ids. */
+/* A record. docword: numbers of document and word; ratings: places of user and item in tr_triples.rows and columns. */
 struct tr_triple {
     uint32_t row, column;
     float value;
 };
 
-/* Records from `first` to that of the next run come from one piece of the text of a compressed file that several readers read. */
+/* A run: the records from index `first` up to the next run come from one piece of text. Several readers divide the text of a
+ * compressed file into pieces, numbered from 0. */
 struct tr_triple_run {
     uint64_t file, piece;
     size_t first;
@@ -126,7 +129,7 @@ struct tr_triple_run {
 struct tr_triples {
     size_t n;
     struct tr_triple *triple;
-    struct tr_ids rows, columns; /* ratings */
+    struct tr_ids rows, columns; /* ratings: the distinct users and items */
     struct tr_triple_run *run;
     size_t runs;
     size_t triple_capacity, run_capacity;
@@ -134,7 +137,7 @@ struct tr_triples {
 
 void tr_triples_free(struct tr_triples *triples);
 
-/* Replaces the rows (k = 0) or columns (k = 1) of all records by their numbers. */
+/* Replaces the row (k = 0) or column (k = 1) i of each record by number[i]. */
 static inline void tr_triples_map(struct tr_triples *t, int k, const uint32_t *number)
 {
     for (size_t i = 0; i < t->n; i++) {
@@ -143,7 +146,7 @@ static inline void tr_triples_map(struct tr_triples *t, int k, const uint32_t *n
     }
 }
 
-/* Consecutive rows of a reader from consecutive lines begin .. end - 1 of a file, as offsets (hdf5: rows). */
+/* A run of rows: consecutive rows of a reader, from the bytes offset .. end - 1 of a file's text (hdf5: rows offset .. end - 1). */
 struct tr_read_run {
     uint64_t file, offset, end;
     uint64_t rows;
@@ -156,11 +159,11 @@ struct tr_read_runs {
 
 /* What a reader of csv finds in one column. */
 struct tr_column_seen {
-    struct tr_ids values; /* of categories and label names, in the order of reading */
-    bool missing;
-    bool word; /* in a column of numbers that may be a category. All readers must read again, as a category */
-    struct tr_file_place place;
-    char text[TR_TOKEN_ROOM]; /* the first word */
+    struct tr_ids values; /* distinct values of a category, or names of labels, in the order of reading */
+    bool missing;         /* a number is missing */
+    bool word;            /* a number is a word: all readers must read the column again, as a category */
+    struct tr_file_place place; /* where the first such word is */
+    char text[TR_TOKEN_ROOM];   /* the first such word */
 };
 
 /* ---- reading ---- */
@@ -169,43 +172,43 @@ struct tr_reader;
 
 /* Pointers may be NULL. */
 struct tr_reader_options {
-    enum tr_format format;       /* not auto */
+    enum tr_format format;       /* not TR_FORMAT_AUTO */
     const struct tr_head *heads; /* from tr_heads_read(); libsvm: may be NULL */
     bool skip_errors;            /* count and drop malformed records; otherwise the first is an error */
-    bool settled; /* types are final, by training data: csv: a word in a column of numbers is malformed;
-                                  * ratings: an id that is not a number, unless ids are text */
-    uint32_t lowest_index; /* libsvm: 0 or 1; 0 accepts both */
-    bool unlabelled;       /* libsvm: accept lines without a label, which is NaN then */
-    /* csv: the columns, and those of each file; without schema all columns are numbers except `label` (TR_LABEL_*) */
+    bool settled; /* the training data determine all types. Malformed is then, csv: a word in a column of
+                                  * numbers; ratings: an id that is no number, unless ids are text */
+    uint32_t lowest_index; /* libsvm: lowest index that is accepted, 0 or 1 */
+    bool unlabelled;       /* libsvm: accept lines without a label; their label is NaN */
+    /* csv: the columns, and which of them each file has. schema NULL: all are numbers; label: the label column */
     const struct tr_schema *schema;
     const struct tr_bindings *bindings;
     int label;
-    struct tr_column_seen *seen;  /* csv: results for each column; NULL: the schema has all values */
-    const char *id;               /* csv: store the texts of this column for the rows of a piece */
-    bool rows_without_label;      /* csv: keep them, with label NaN; otherwise drop them */
-    bool text_rows, text_columns; /* ratings: ids are text; otherwise numbers */
-    /* A share of the lines (docword: documents), selected by seed and position for any number of readers, is held out. Either
-     * these are read, or all others. held_out.to = 0: none */
+    struct tr_column_seen *seen; /* csv: results, one per column; NULL: the schema has all values already */
+    const char *id;          /* csv: tr_reader.id_text receives this column's texts of the rows for piece() */
+    bool rows_without_label; /* csv: keep rows without a label, with label NaN; false: drop them */
+    bool text_rows, text_columns; /* ratings: ids of users or items are text; false: whole numbers */
+    /* Some lines (docword: documents) are held out. Seed and position of a line select them, so they are the same for any number of
+     * readers. reads_held_out: only these are read; false: only the others. held_out.to = 0: no line is held out */
     struct tr_job_held_out held_out;
     bool reads_held_out;
     uint64_t seed;
-    uint64_t deal;      /* chunk size of tr_files_deal(); 0: a contiguous share per reader */
-    size_t chunk_bytes; /* size of the chunks that are parsed, to test their borders; 0: the usual size */
-    size_t most_rows;   /* libsvm, csv: maximum of rows; 0: all */
+    uint64_t deal;      /* chunk size of tr_files_deal(); 0: each reader has one contiguous share */
+    size_t chunk_bytes; /* bytes of text that are parsed together, for tests; 0: TR_TEXT_CHUNK */
+    size_t most_rows;   /* libsvm, csv: stop after this number of rows; 0: read all */
     /* Called repeatedly with the stored bytes that this reader has read; the sum over all readers is about the total of the files.
      * Anything but TR_OK ends the reading with that status */
     int (*progress)(void *state, uint64_t bytes);
     void *progress_state;
-    float **weight;            /* csv: receives the weights of all rows if the schema has them, to be freed */
-    struct tr_read_runs *runs; /* libsvm, csv: receives the positions of rows */
-    uint64_t **places;         /* receives the position of each row or record in its file, to be freed */
-    uint64_t *records;         /* ratings, docword: receives the number of records of each file */
-    int (*piece)(void *state,
-                 struct tr_reader *reader); /* libsvm, csv: called with the rows of each chunk, not stored */
+    float **weight;            /* csv: receives the weight of each row if a column has weights; to be freed */
+    struct tr_read_runs *runs; /* libsvm, csv: receives where the rows come from */
+    uint64_t **places; /* receives the offset (hdf5: row) of each row or record in its file; to be freed */
+    uint64_t *records; /* ratings, docword: receives the number of records of each file */
+    /* libsvm, csv: called with the rows of each chunk, which are not stored */
+    int (*piece)(void *state, struct tr_reader *reader);
     void *piece_state;
-    tr_rating_fn *rating; /* ratings: called for each, none is stored */
+    tr_rating_fn *rating; /* ratings: called for each record; no record is stored */
     void *rating_state;
-    bool third_may_miss; /* for `rating`: accept lines of two fields, with value NaN */
+    bool third_may_miss; /* ratings: accept lines of only user and item, with value NaN */
 };
 
 /* Reads the share of one reader of libsvm, csv or hdf5 files, in the order of tr_files_deal(). Columns are as in the file.
@@ -214,28 +217,28 @@ int tr_read_matrix(const struct tr_files *files, size_t reader, size_t readers,
                    const struct tr_reader_options *options, struct tr_matrix *matrix,
                    struct tr_read_report *report);
 
-/* The same for ratings and docword. */
+/* Does the same as tr_read_matrix() for the records of ratings or docword. */
 int tr_read_triples(const struct tr_files *files, size_t reader, size_t readers,
                     const struct tr_reader_options *options, struct tr_triples *triples,
                     struct tr_read_report *report);
 
-/* Fails with TR_ERR_DATA: `path:line: what`. */
+/* Returns TR_ERR_DATA with the message `path:line: what`. */
 int tr_place_fail(const struct tr_files *files, const struct tr_file_place *place, const char *what);
 
 /* ---- for the formats ---- */
 
-/* csv: the column of a field, in files that are not only numbers in the order of the schema. */
+/* csv: the column to which a field belongs. */
 struct tr_bound {
     uint8_t type;
     uint32_t slot, column;
 };
 
-/* csv: a value whose place is looked up later, when the memory it needs is in the cache. */
+/* csv: a category's value whose place is looked up later, when the prefetched part of the hash table is in the cache. */
 struct tr_pending {
     uint64_t hash;
     const char *text;
     uint32_t length, column;
-    float *to; /* the slot */
+    float *to; /* the cell of the row that receives the place */
 };
 
 enum { TR_PENDING = 32 };
@@ -243,53 +246,52 @@ enum { TR_PENDING = 32 };
 struct tr_reader {
     const struct tr_files *files;
     const struct tr_reader_options *options;
-    size_t file; /* current file */
+    size_t file; /* index of the current file */
     const struct tr_head *head;
-    uint64_t offset; /* of the current line */
+    uint64_t offset; /* offset of the current line in the text of the file */
     struct tr_matrix matrix;
-    size_t nonzeros; /* sparse */
+    size_t nonzeros; /* sparse rows: number of non-zeros in `matrix` */
     size_t begin_capacity, column_capacity, value_capacity, label_capacity, place_capacity;
-    uint64_t *place; /* of each row, if rows are passed on or places are requested */
-    uint64_t *origin,
-        first_origin; /* hdf5: positions of the current rows in the converted text; the first row */
-    bool origins;     /* these are valid: the file has them, and they are needed */
+    uint64_t *place; /* offset (hdf5: row) of each row in its file, with options->piece or ->places */
+    uint64_t *origin, first_origin; /* hdf5: origins (hdf5.h) of rows from row first_origin on */
+    bool origins;                   /* origin is valid: the file has origins, and they are needed */
     size_t origin_capacity;
-    float last_label;
-    size_t fields;          /* csv: per line, with the label */
-    size_t labelled;        /* csv: the field with the label; `fields`: none */
-    struct tr_bound *bound; /* csv: of each field; */
-    bool any;               /* used: fields are not only numbers in the order of the schema and the label */
+    float last_label;       /* label of the last row, which is noted in the report already */
+    size_t fields;          /* csv: number of fields of a line, with the label */
+    size_t labelled;        /* csv: index of the field with the label; `fields`: none */
+    struct tr_bound *bound; /* csv: one per field; used only if `any` */
+    bool any; /* csv: fields besides the label are not only numbers in the order of the schema */
     size_t bound_capacity;
-    const char **at;  /* csv with crossed categories: where the field of each column begins in this line */
-    size_t id_column; /* csv with options->id: its column; */
-    char *id_text;    /* for the rows of the piece, its texts, terminated, */
-    uint64_t *id;     /* and where they begin */
+    const char **at;  /* csv with crossed categories: for each column, the begin of its field in this line */
+    size_t id_column; /* csv with options->id: index of the column */
+    char *id_text;    /* its texts in the rows of this chunk, each with a NUL at the end */
+    uint64_t *id;     /* for each of these rows, the begin of its text in id_text */
     size_t id_length, id_text_capacity, id_capacity;
-    float *weight; /* csv: of each row from the beginning, if requested */
+    float *weight; /* csv with options->weight: weights of all rows read so far */
     size_t weight_capacity;
-    struct tr_pending pending[TR_PENDING]; /* csv, in the order of reading */
+    struct tr_pending pending[TR_PENDING]; /* csv: `pendings` values in the order of reading */
     size_t pendings;
-    char *scratch; /* csv: a field without doubled quotes, a crossed value */
+    char *scratch; /* csv: text of a field without doubled quotes, or of a crossed value */
     size_t scratch_capacity;
-    uint64_t documents; /* docword: before this file */
+    uint64_t documents; /* docword: number of documents in the files before this one */
     struct tr_triples triples;
     struct tr_read_report report;
-    bool enough; /* stop reading */
+    bool enough; /* no more rows are needed: reading stops */
     int handed;  /* status of the last call of options->rating */
-    int status;  /* error of the current line: TR_ERR_DATA: malformed; others end the reading */
+    int status;  /* error of the current line. TR_ERR_DATA: it is malformed; other errors end the reading */
     char problem[256];
 };
 
-/* The first lines of a file, from the first that is not empty; begin == end: none. */
+/* The first lines of a file, from the first line that is not empty on. begin == end: all lines are empty. */
 struct tr_first_lines {
     char *begin, *end; /* begin: to be freed */
-    uint64_t offset;   /* of begin in the text of the file */
+    uint64_t offset;   /* offset of `begin` in the text of the file */
     size_t capacity;
-    const char *text; /* begin, after a UTF-8 byte order mark */
+    const char *text; /* begin, or the byte behind a UTF-8 byte order mark */
     const char *path;
 };
 
-/* Returns the first line from p on that is not empty, without leading blanks; NULL: none. */
+/* Returns the first character that is no blank of the first line from p on that is not empty; NULL: all lines are empty. */
 static inline const char *tr_next_text(const char *p, const char *end)
 {
     while (p && p < end) {
@@ -306,86 +308,85 @@ static inline const char *tr_behind_line(const char *p, const char *end)
     return (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
 }
 
-/* The beginning of a file, and its middle if that can be read directly: whole lines. */
+/* Whole lines from the beginning of a file and, if the file is not compressed, from its middle. */
 struct tr_sample {
     char *text; /* ends with a newline and NUL */
     size_t n;
     double packing; /* bytes of text per stored byte */
-    double end;     /* bytes of the file's text up to the end of the last line of the sample */
+    double end;     /* offset in the file's text of the end of the last line of the sample */
 };
 
-/* Parses the non-empty line at p, and adds it to the reader. Returns any byte of the line before its newline, or NULL if it is
- * malformed: see tr_reader_bad(). */
+/* Parses the non-empty line at p, and adds it to the reader. Returns any byte of the line up to its newline, or NULL after
+ * tr_reader_bad() if the line is malformed. */
 typedef const char *tr_line_fn(struct tr_reader *r, const char *p);
 
 /* A format of text. Functions may be NULL, except room and lines. */
 struct tr_text_format {
-    bool certain; /* it is detected before formats that are only probable */
+    bool certain; /* sniff() makes no mistakes: this format is tried before those with certain = false */
     bool (*sniff)(const char *p,
                   const char *end); /* whether the first lines p .. end seem to be of this format */
     int (*head)(const struct tr_first_lines *first, int header, struct tr_head *head);
-    int (*open)(struct tr_reader *r);               /* once */
-    int (*enter)(struct tr_reader *r);              /* before each file */
+    int (*open)(struct tr_reader *r);               /* called once */
+    int (*enter)(struct tr_reader *r);              /* called before each file */
     int (*room)(struct tr_reader *r, size_t bytes); /* allocates memory for a chunk of text of this size */
     int (*lines)(struct tr_reader *r, const struct tr_chunk *lines); /* calls tr_each_line() */
-    /* Adds to an estimate of the size of a job's data, from a sample of a file with `text` bytes, one of `files` similar ones */
+    /* Adds to *size an estimate for `files` similar files, of which one has `text` bytes of text and this sample */
     int (*estimate)(const struct tr_sample *sample, double text, double files, tr_data_size *size);
 };
 
 #define TR_FORMAT_STRUCT(NAME, name) extern const struct tr_text_format tr_##name##_format;
 TR_TEXT_FORMATS(TR_FORMAT_STRUCT)
-const struct tr_text_format *tr_text_format(enum tr_format format); /* of HDF5: libsvm */
+const struct tr_text_format *tr_text_format(enum tr_format format); /* for HDF5 returns that of libsvm */
 
-/* csv, ratings: the head of a table. */
+/* csv, ratings: finds the head of a table. rates: the table has ratings. */
 int tr_table_head(const struct tr_first_lines *first, bool rates, int header, struct tr_head *head);
 
 /* csv, text or HDF5: allocates memory for more rows. */
 int tr_csv_make_room(struct tr_reader *r, size_t more);
-/* csv: finds the place of a value in the list of known values, its number in the dictionary of the schema, or its number
- * among hashed keys. n = 0: missing. */
+/* csv: finds the place of a value in options->seen, or its number in the schema's dictionary, or its hashed key. n = 0: missing. */
 int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size_t n, uint32_t *place);
-/* csv: a missing number. */
+/* csv: notes a missing number and sets its cell to NaN. */
 void tr_csv_miss_number(struct tr_reader *r, size_t column, float *to);
-/* csv: finds the slot of a crossed value; NULL: see tr_reader_bad(). */
+/* csv: stores the place of a crossed value in *to. part: the fields that it consists of. Returns NULL after tr_reader_bad(). */
 const char *tr_csv_cross_values(struct tr_reader *r, size_t column, const struct tr_cross *cross,
                                 const struct tr_field *part, float *to);
-/* csv: adds the row behind the last one, unless its label is missing. Returns `end`, or NULL. */
+/* csv: counts the row that was just parsed behind the last one, unless its label is missing. Returns `end`; NULL after an error. */
 const char *tr_csv_end_row(struct tr_reader *r, const char *end, float label);
 
 /* Sets the error of the current line: `'token': text`, or the text alone if token is NULL. Returns NULL. */
 const char *tr_reader_bad(struct tr_reader *r, const char *token, char separator, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Fails with the error of the current line, or counts it as skipped. */
+/* Returns the error of the current line, or counts the line as skipped and returns TR_OK (options->skip_errors). */
 int tr_reader_reject(struct tr_reader *r);
 
 int tr_reader_add_label(struct tr_reader *r, float label);
 
-/* Stores an integer label that is not a float; token: its text, which ends at a separator. */
+/* Notes an integer label that no float equals, if it is the first one; token: its text, which ends at a separator. */
 void tr_reader_note_long_label(struct tr_reader *r, const char *token, char separator);
 
-/* Whether a label may be such an integer. */
+/* Returns whether a label may have been rounded from such an integer. */
 static inline bool tr_label_is_long(float label)
 {
     return label >= 0x1p24f || label <= -0x1p24f;
 }
 
-/* Whether the files are HDF5, so positions are rows. */
+/* Returns whether the files are HDF5, so that positions in files are indices of rows. */
 bool tr_reader_is_hdf5(const struct tr_reader *r);
 
-/* The following triples come from this piece of the file. */
+/* Notes that the triples that are read from now on come from this piece of the file's text. */
 int tr_reader_note_triples(struct tr_reader *r, uint64_t piece);
 
-/* Makes this file the current one. */
+/* Makes `file` the current file. */
 int tr_reader_enter(struct tr_reader *r, size_t file);
 
-/* Notes that the last rows come from begin .. end - 1 of the file. Adjacent runs are joined. */
+/* Notes that the last `rows` rows come from begin .. end - 1 of the current file (struct tr_read_run). Adjacent runs are joined. */
 int tr_reader_note_run(struct tr_reader *r, uint64_t begin, uint64_t end, uint64_t rows);
 
-/* Passes the rows to options->piece, if set, and drops them. */
+/* If options->piece is set: passes the rows to it and removes them from the matrix. */
 int tr_reader_hand_out(struct tr_reader *r);
 
-/* Allocates values when the first one that is not 1 is found, and sets the n values before it to 1. */
+/* Allocates the values of sparse rows when the first value that is not 1 is found. Sets the n values before it to 1. */
 int tr_reader_start_values(struct tr_reader *r, size_t n);
 
 static inline int tr_reader_note_label(struct tr_reader *r, float label)
@@ -393,7 +394,7 @@ static inline int tr_reader_note_label(struct tr_reader *r, float label)
     return label == r->last_label ? TR_OK : tr_reader_add_label(r, label);
 }
 
-/* Adds the row behind the last one. */
+/* Counts the row that was just parsed behind the last one, and stores its label. */
 static inline int tr_reader_end_row(struct tr_reader *r, float label)
 {
     struct tr_matrix *m = &r->matrix;
@@ -401,11 +402,11 @@ static inline int tr_reader_end_row(struct tr_reader *r, float label)
         TR_TRY(tr_reader_note_label(r, label));
         m->label[m->rows] = label;
     }
-    r->enough = ++m->rows == r->options->most_rows; /* 0 is never reached here */
+    r->enough = ++m->rows == r->options->most_rows; /* never if most_rows is 0 */
     return TR_OK;
 }
 
-/* Whether options->held_out excludes a position of a file. */
+/* Returns whether options->held_out excludes the record at offset (hdf5: row) `place` of a file. */
 static inline bool tr_reader_leaves_out(const struct tr_reader *r, uint64_t file, uint64_t place)
 {
     const struct tr_reader_options *o = r->options;
@@ -414,8 +415,8 @@ static inline bool tr_reader_leaves_out(const struct tr_reader *r, uint64_t file
     return (drawn >= o->held_out.from && drawn < o->held_out.to) != o->reads_held_out;
 }
 
-/* The inner loop of the driver: inlined together with the line function. A tab may end an empty first field: then the line
- * function gets the line from its beginning. */
+/* The inner loop of the driver, which is inlined together with the line function. If tabs separate fields, a leading tab ends an
+ * empty first field, so the line function gets the line from its beginning. */
 static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *r,
                                                               const struct tr_chunk *lines, tr_line_fn *line)
 {
@@ -425,7 +426,7 @@ static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *
         while (tr_is_blank(*at)) at++;
         r->offset = lines->offset + (uint64_t)(p - lines->begin);
         if (!tr_at_line_end(at) && !(chooses && tr_reader_leaves_out(r, r->file, r->offset))) {
-            size_t rows = r->matrix.rows + r->triples.n; /* one of them is 0 */
+            size_t rows = r->matrix.rows + r->triples.n; /* one of the summands is 0 */
             at = line(r, r->head->separator == '\t' ? p : at);
             if (!at) {
                 TR_TRY(tr_reader_reject(r));

@@ -13,24 +13,25 @@
 
 /* ---- rows ---- */
 
+/* One call of tr_read_rows(). */
 struct pass {
     const tr_read_options *options;
     tr_records_fn *records;
     void *state;
     struct tr_files files;
     struct tr_head *heads;
-    uint64_t rows; /* number of rows that were passed on */
+    uint64_t rows; /* number of rows passed to records() so far */
     float *dense;
     size_t dense_capacity;
 };
 
-/* The positions of rows in a file. */
+/* Positions and identifiers of rows of a file. */
 struct where {
     const struct tr_files *files;
     size_t file;
-    const uint64_t *offset; /* of each row */
-    const char *text;       /* identifiers, */
-    const uint64_t *id;     /* and where that of each row begins */
+    const uint64_t *offset; /* of each row: see tr_file_place */
+    const char *text;       /* the identifiers, each with a NUL at the end; NULL: there are none */
+    const uint64_t *id;     /* of each row, the begin of its identifier in `text` */
 };
 
 static int pass_hand_out(struct pass *p, const tr_batch *rows, uint64_t unknown, const struct where *where)
@@ -40,7 +41,7 @@ static int pass_hand_out(struct pass *p, const tr_batch *rows, uint64_t unknown,
     return p->records(p->state, &records);
 }
 
-/* Converts sparse rows to dense ones, some at a time, since they may take much more memory. */
+/* Converts sparse rows to dense rows, some at a time, since dense rows may take much more memory. */
 static int pass_hand_out_dense(struct pass *p, const tr_batch *lists, uint64_t unknown,
                                const struct where *where)
 {
@@ -61,7 +62,8 @@ static int pass_hand_out_dense(struct pass *p, const tr_batch *lists, uint64_t u
     return TR_OK;
 }
 
-/* Passes on the rows of the reader: as keys of the model's schema, or as they are, without columns that the model does not have. */
+/* Calls records() with the rows of the reader: as rows of keys if the model has a schema, otherwise unchanged except that columns
+ * that the model does not have are dropped. */
 static int pass_take_rows(void *state, struct tr_reader *r)
 {
     struct pass *p = state;
@@ -155,7 +157,7 @@ static int pass_read_csv(struct pass *p)
 
 /* ---- documents ---- */
 
-/* Passes on all documents of a file. Its records may be in any order, so all are stored. */
+/* Calls records() with all documents of a file. Records of a document may be anywhere in the file, so all records are stored. */
 static int pass_read_documents(struct pass *p, size_t file)
 {
     const struct tr_head *head = &p->heads[file];
@@ -177,7 +179,7 @@ static int pass_read_documents(struct pass *p, size_t file)
     tr_rows_merge(&m, TR_DUPLICATES_SUM);
     uint64_t unknown = tr_matrix_limit(&m, 0, p->options->columns);
     for (size_t i = 0; i < m.rows; i++) begin[numbers[i] + 1] = m.begin[i + 1] - m.begin[i];
-    for (uint64_t i = 0; i < documents; i++) begin[i + 1] += begin[i]; /* with documents without words */
+    for (uint64_t i = 0; i < documents; i++) begin[i + 1] += begin[i]; /* a document without words is empty */
     tr_batch rows = {.n = (size_t)documents, .begin = begin, .column = m.column, .value = m.value};
     return pass_hand_out(p, &rows, unknown, NULL);
 }
@@ -228,7 +230,7 @@ int tr_read_rows(char *const files[], size_t n, const tr_read_options *options, 
 int tr_records_fail(const tr_records *records, size_t i, const char *what)
 {
     const struct where *where = records->where;
-    if (!where) return tr_fail(TR_ERR_DATA, "data.test: %s", what); /* rows in memory */
+    if (!where) return tr_fail(TR_ERR_DATA, "data.test: %s", what); /* rows were in memory */
     return tr_place_fail(where->files, &(struct tr_file_place){where->file, where->offset[i]}, what);
 }
 
@@ -256,7 +258,7 @@ int tr_read_ratings(char *const patterns[], size_t n, bool third_may_miss, tr_ra
 
 /* ---- estimate of the size of a job's data ---- */
 
-/* Adds whole lines from the offset on; none if the file cannot be read. */
+/* Adds the whole lines of `most` bytes from the offset on to a sample; adds none if the file cannot be read. */
 static void sample_add_lines(const struct tr_file *file, uint64_t offset, size_t most,
                              struct tr_sample *sample)
 {
@@ -271,18 +273,17 @@ static void sample_add_lines(const struct tr_file *file, uint64_t offset, size_t
     if (n > 0 && file->packing)
         sample->packing = (double)n / fmax(1, fmin((double)source.stored, (double)file->size));
     tr_source_close(&source);
-    const char *last = n == most ? memrchr(text, '\n', n) : NULL; /* an incomplete line follows */
+    const char *last = n == most ? memrchr(text, '\n', n) : NULL; /* drop the incomplete line at the end */
     if (last) n = (size_t)(last - text) + 1;
-    const char *newline =
-        offset > 0 ? memchr(text, '\n', n) : NULL; /* the end of a line that begins before */
+    const char *newline = offset > 0 ? memchr(text, '\n', n) : NULL; /* drop the incomplete first line */
     if (offset > 0) begin = newline ? (size_t)(newline - text) + 1 : n;
     memmove(text, text + begin, n - begin);
     sample->n += n - begin;
     if (n > begin) sample->end = (double)(offset + n);
 }
 
-/* Adds the estimate for a file, one of `files` similar ones. The sample is its beginning, and its middle if that can be read
- * directly. */
+/* Adds the estimate for one of `files` similar files. The sample is the beginning of the file and, unless it is compressed or
+ * small, lines from its middle. */
 static int estimate_file(const struct tr_file *file, double files, int format, tr_data_size *size)
 {
     enum { SAMPLE = 1 << 17 };
@@ -305,12 +306,11 @@ static int estimate_file(const struct tr_file *file, double files, int format, t
     return f->estimate ? f->estimate(&sample, bytes, files, size) : TR_OK;
 }
 
-/* Adds the estimate for the files of data.train or data.test, which have the same format. Test data may be a part of the training
- * data. */
+/* Adds the estimate for the files of data.train or data.test. *format is detected in the first call. */
 static int estimate_files(const struct tr_job *job, const struct tr_files *files, int *format,
                           tr_data_size *size)
 {
-    const double pair = 12; /* bytes of text of a non-zero */
+    const double pair = 12; /* assumed bytes of text of a non-zero */
     TR_FREED struct tr_head *heads = NULL;
     enum tr_format found = TR_FORMAT_AUTO;
     if (*format == TR_FORMAT_AUTO) TR_TRY(tr_data_format(job, files, &found));

@@ -42,7 +42,7 @@ void **tr_row_store_array(tr_data *data, size_t i)
     return arrays[i];
 }
 
-/* The shape of data->state->rows and the arrays that belong to them. */
+/* Returns the number of elements of all arrays, and which of them exist. */
 static struct tr_row_shape rows_shape(tr_data *data)
 {
     const struct tr_matrix *m = &data->state->rows;
@@ -69,7 +69,7 @@ void tr_row_store_attach(tr_data *data, uint64_t arrays)
         if (arrays >> i & 1) *tr_row_store_array(data, i) = tr_row_file_at(data->state->file, i);
 }
 
-/* Frees the first n arrays, which lie in the heap. */
+/* Frees the first n arrays, which are in the heap. */
 static void rows_free(tr_data *data, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -87,11 +87,11 @@ struct tr_row_directory {
     struct tr_row_key key;
     uint64_t arrays;
     struct {
-        uint64_t first, bytes; /* in the file */
+        uint64_t first, bytes; /* first: offset in the file */
     } array[];
 };
 
-/* xxh3, 128 bits, of n bytes. */
+/* Returns the 128-bit XXH3 hash of n bytes. */
 static struct tr_row_key row_key_of(const void *bytes, size_t n)
 {
     XXH128_hash_t hash = XXH3_128bits(bytes, n);
@@ -161,7 +161,7 @@ void tr_row_file_close(struct tr_row_file **file)
 
 /* ---- files: writing ---- */
 
-/* fallocate() that is repeated after signals. */
+/* Allocates space for the bytes first .. first + bytes - 1 of the file. TR_ERR_IO: no space is left. */
 static int row_file_allocate(struct tr_row_file *f, uint64_t first, uint64_t bytes)
 {
     if (bytes == 0) return TR_OK;
@@ -177,8 +177,8 @@ static int row_file_allocate(struct tr_row_file *f, uint64_t first, uint64_t byt
     return TR_OK;
 }
 
-/* Reserves one of `members` equal ranges of each array, near this process; all ranges, before anything is written. TR_ERR_IO: no
- * space is left. */
+/* Allocates space for range `member` of `members` equal ranges of each array, on the NUMA node of this process. All ranges must be
+ * allocated before anything is written. TR_ERR_IO: no space is left. */
 static int row_file_reserve(struct tr_row_file *file, size_t member, size_t members)
 {
     const struct tr_row_directory *d = file->directory;
@@ -190,7 +190,7 @@ static int row_file_reserve(struct tr_row_file *file, size_t member, size_t memb
     return TR_OK;
 }
 
-/* Creates the file, without the format and the digest: until they are written, it is refused. */
+/* Creates the file, without the format and the digest: until row_file_seal() writes them, the file cannot be opened. */
 static int row_file_start_new(const char *path, struct tr_row_key key, const uint64_t *bytes, size_t n,
                               bool reserve, struct tr_row_file **file)
 {
@@ -201,7 +201,7 @@ static int row_file_start_new(const char *path, struct tr_row_key key, const uin
     TR_TRY(row_file_start(path, O_RDWR | O_CREAT | O_EXCL, file));
     struct tr_row_file *f = *file;
     if (ftruncate(f->fd, (off_t)(header + area)) < 0) return row_file_failed(TR_ERR_IO, path);
-    TR_TRY(row_file_allocate(f, 0, header)); /* otherwise writing to it may raise SIGBUS */
+    TR_TRY(row_file_allocate(f, 0, header)); /* without space, writing to a page raises SIGBUS */
     TR_TRY(row_file_map(f, header + area, PROT_READ | PROT_WRITE, 0));
     *f->header = (struct tr_checked_header){.version = VERSION,
                                             .order = TR_CHECKED_ORDER,
@@ -225,7 +225,7 @@ int tr_row_file_create(const char *path, struct tr_row_key key, const uint64_t *
                        struct tr_row_file **file)
 {
     *file = NULL;
-    /* a process that has opened an older file keeps its contents: it is removed, not overwritten */
+    /* other processes may have opened an older file, so it is unlinked, not overwritten */
     if (unlink(path) < 0 && errno != ENOENT) return row_file_failed(TR_ERR_NO_OUTPUT, path);
     int status = row_file_start_new(path, key, bytes, n, reserve, file), error = errno;
     if (status == TR_OK) return TR_OK;
@@ -241,7 +241,7 @@ uint64_t tr_row_file_sum_piece(const struct tr_row_file *f, uint64_t piece)
     return XXH3_64bits(row_file_address(f, f->area->first + at), left < TR_ROW_PIECE ? left : TR_ROW_PIECE);
 }
 
-/* Computes the sums of one of `members` equal ranges of the area, which is read-only afterwards. */
+/* Computes the sums of range `member` of `members` equal ranges of the area. Makes the whole area read-only for this process. */
 static void row_file_sum(struct tr_row_file *file, size_t member, size_t members)
 {
     uint64_t sums = file->header->sums, end = sums * (member + 1) / members;
@@ -249,11 +249,11 @@ static void row_file_sum(struct tr_row_file *file, size_t member, size_t members
         (void)TR_FAULT("cache.sum");
         file->sum[i] = tr_row_file_sum_piece(file, i);
     }
-    /* a later write is a fault, and does not become other data after the next start */
+    /* a later write raises SIGSEGV, instead of changing the data of the next start */
     if (sums > 0) (void)mprotect(row_file_address(file, file->area->first), file->area->bytes, PROT_READ);
 }
 
-/* Writes the digest: the file can be opened from now on. One process calls it, after all ranges are summed. */
+/* Writes format and digest, so that the file can be opened. One process calls this when all sums are computed. */
 static void row_file_seal(struct tr_row_file *file)
 {
     struct tr_checked_header *h = file->header;
@@ -264,8 +264,8 @@ static void row_file_seal(struct tr_row_file *file)
     h->digest = digest;
 }
 
-/* Creates a file, moves n arrays from the heap into it, sums and seals it. Each *array[i] is freed, and NULL afterwards. If this
- * fails, nothing was moved. */
+/* Creates a file, moves n arrays from the heap into it, computes the sums and seals the file. Each *array[i] is freed and set to
+ * NULL. After an error no array was moved. */
 static int row_file_move(const char *path, struct tr_row_key key, void **const array[], const uint64_t *bytes,
                          size_t n, struct tr_row_file **file)
 {
@@ -284,8 +284,8 @@ static int row_file_odd(const struct tr_row_file *f, const char *what)
     return tr_fail(TR_ERR_DATA, "%s: %s", f->path, what);
 }
 
-/* Checks the directory, and the sums of one of `members` equal ranges of the area; members = 0: none. The digest covers everything but
- * the area, so the directory can only be that of a file of another layout. */
+/* Checks the directory, and the sums of range `member` of `members` equal ranges of the area (members = 0: no sums). The digest,
+ * which was checked before, covers everything except the area; so if the directory is wrong, the file has another layout. */
 static int row_file_check(const struct tr_row_file *f, struct tr_row_key key, size_t n, size_t member,
                           size_t members)
 {
@@ -330,7 +330,7 @@ static int row_file_open(const char *path, struct tr_row_key key, size_t n, size
 
 #define FOLDERS "trireme-data"
 #define UNNAMED "trireme-rows"
-enum { SILENCE = 3600 }; /* seconds after which a run without news is over */
+enum { SILENCE = 3600 }; /* a run is over if its status.json was not written for this number of seconds */
 
 int tr_cache_folder_path(const char *base, const char *output, char **path)
 {
@@ -345,7 +345,7 @@ int tr_cache_folder_path(const char *base, const char *output, char **path)
                      (unsigned long long)XXH3_64bits(name, strlen(name)));
 }
 
-/* The locked file `owner` of a folder, or -1. */
+/* Locks the file `owner` of a folder. Returns its descriptor, or -1 if another process has locked it. make: creates the file. */
 static int folder_try_lock(const char *folder, bool make)
 {
     TR_FREED char *path = NULL;
@@ -367,7 +367,7 @@ static void folder_unlock(struct tr_cache_folder *folder)
 
 int tr_cache_folder_lock(const char *base, const char *output, struct tr_cache_folder *folder)
 {
-    enum { ATTEMPTS = 400 }; /* a job that starts at the same time may hold the lock to look at the owner */
+    enum { ATTEMPTS = 400 }; /* another job in tr_cache_clean() may hold the lock for a moment */
     char *files = NULL;
     folder->lock = -1;
     TR_TRY(tr_cache_folder_path(base, output, &folder->path));
@@ -379,7 +379,7 @@ int tr_cache_folder_lock(const char *base, const char *output, struct tr_cache_f
     }
     if (status == TR_OK && folder->lock < 0)
         status = tr_fail(TR_ERR_NO_OUTPUT, "%s: another process is using it", folder->path);
-    /* an owner that cannot be written stays empty: then the folder is removed like that of an unknown run */
+    /* if the owner cannot be written, the file stays empty, and the folder is removed when it is no longer locked */
     if (status == TR_OK && ftruncate(folder->lock, 0) == 0 && !tr_owner_write(folder->lock, output))
         (void)ftruncate(folder->lock, 0);
     if (status == TR_OK) status = tr_format(&files, "%s/" TR_CACHE_FILES, folder->path);
@@ -396,9 +396,10 @@ void tr_cache_folder_remove(struct tr_cache_folder *folder)
     folder_unlock(folder);
 }
 
-/* Whether the run that owns a folder is over; `ended`: runs there are. A folder without an owner belongs to no run. Only a process that
- * sees the same files as the owner can find the output of the run, whose status.json is written every few seconds. Silence does
- * not end a run whose process is alive: perhaps a clock was set. */
+/* Returns whether the run that owns a folder is over. fd: the file `owner`; if it is empty, the folder belongs to no run. Runs with
+ * output in the folder `ended` are over. Returns false if this process does not see the files of the run. A run writes its
+ * status.json every few seconds. If it did not for SILENCE seconds but its process is alive, the run is not over: perhaps the clock
+ * was set. */
 static bool folder_is_over(const char *ended, int fd)
 {
     static const char *const ends[] = {"\"state\": \"done\"", "\"state\": \"failed\"",
@@ -431,7 +432,7 @@ static int folder_clean(void *what, const char *path, const char *rest)
     const char *ended = what;
     TR_FREED char *owner = NULL;
     if (strspn(rest, "0123456789abcdef") != 16 || rest[16]) return TR_OK;
-    /* look without the lock first: a run that is being started again may be about to lock it */
+    /* check without the lock first: a run that is starting again may want to lock it now */
     if (tr_format(&owner, "%s/owner", path) != TR_OK) return TR_OK;
     int fd = open(owner, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     bool over = fd < 0 || folder_is_over(ended, fd);
@@ -439,7 +440,7 @@ static int folder_clean(void *what, const char *path, const char *rest)
     if (!over) return TR_OK;
     int lock = folder_try_lock(path, false);
     if (lock < 0) {
-        (void)rmdir(path); /* the process was killed before it made `owner`; not if the folder has files */
+        (void)rmdir(path); /* killed before it made `owner`; rmdir() fails if there are files */
         return TR_OK;
     }
     if (folder_is_over(ended, lock)) tr_persistent_remove(path);
@@ -447,7 +448,8 @@ static int folder_clean(void *what, const char *path, const char *rest)
     return TR_OK;
 }
 
-/* The path of a file in this host's memory that is unlinked as soon as all users have opened it. pid: of its process, or a pattern. */
+/* Sets *path to the path of a file in this host's memory that is unlinked as soon as all its users have opened it. pid: id of the
+ * process that creates it, or a pattern. */
 static int unnamed_path(const char *pid, char **path)
 {
     struct tr_persistent_bases bases;
@@ -479,15 +481,16 @@ void tr_cache_clean(const char *ended)
 
 /* ---- the folders of a context ---- */
 
-enum { IN_MEMORY, ON_DISK, PLACES };
+enum { IN_MEMORY, ON_DISK, PLACES }; /* places of the folders of a run */
 
 struct tr_cache {
-    bool leads; /* the lowest rank of the host is responsible for the folders */
-    bool said;  /* the note about data that are not kept was printed */
+    bool leads; /* this is the lowest rank of the host, which is responsible for the folders */
+    bool said;  /* the note that data are not kept was printed */
     struct cache_place {
-        bool entered, wanted;
-        struct tr_cache_folder folder;
-        char *path;
+        bool entered;                  /* cache_enter() was called */
+        bool wanted;                   /* data are kept here, and the folder exists */
+        struct tr_cache_folder folder; /* locked if this rank leads */
+        char *path;                    /* of the subfolder with the files */
     } place[PLACES];
 };
 
@@ -497,7 +500,7 @@ static struct cache_place *cache_place(const tr_data *data)
     return &s->tr->cache->place[s->on_disk ? ON_DISK : IN_MEMORY];
 }
 
-/* The job has ended without failure: nothing in memory is needed again. */
+/* Called when the job has ended without failure: no start needs the files in memory again. */
 static void cache_end(tr_context *tr)
 {
     struct tr_cache *c = tr->cache;
@@ -509,7 +512,7 @@ static void cache_end(tr_context *tr)
     free(c);
 }
 
-/* Prints a note, once: the job does not depend on kept data. */
+/* Prints once that data are not kept. The job continues, since it does not depend on kept data. */
 static void cache_say_not_kept(tr_context *tr, const char *why)
 {
     struct tr_cache *c = tr->cache;
@@ -517,7 +520,7 @@ static void cache_say_not_kept(tr_context *tr, const char *why)
     c->said = true;
 }
 
-/* *all: whether it is true on all ranks of the set. */
+/* Sets *all to whether it is true on all ranks of the set. */
 static int all_true(tr_context *tr, enum tr_set set, bool *all)
 {
     int32_t n = *all;
@@ -534,7 +537,7 @@ static int cache_lock_folder(const tr_context *tr, struct cache_place *p, const 
     return tr->cache->leads ? tr_cache_folder_lock(base, tr->job->output, &p->folder) : TR_OK;
 }
 
-/* Creates and locks the folder of this place; the first call in a context does it. */
+/* Creates and locks the folder in memory or on disk, in the first call for it in a context. */
 static int cache_enter(tr_context *tr, bool disk)
 {
     if (!tr->cache) {
@@ -550,7 +553,7 @@ static int cache_enter(tr_context *tr, bool disk)
     struct cache_place *p = &tr->cache->place[disk ? ON_DISK : IN_MEMORY];
     if (p->entered) return TR_OK;
     p->entered = true;
-    if (disk) { /* rows on a disk need the folder: without it the job fails */
+    if (disk) { /* rows on a disk cannot be stored without the folder: the job fails */
         int status = cache_lock_folder(tr, p, tr->job->data.scratch);
         if (status != TR_OK)
             status = tr_fail(TR_ERR_NO_OUTPUT, "%s: data.scratch: %s", tr_job_where(tr->job, "data.scratch"),
@@ -563,7 +566,7 @@ static int cache_enter(tr_context *tr, bool disk)
     TR_TRY(all_true(tr, TR_SET_ALL, &asked));
     p->wanted = asked && cache_lock_folder(tr, p, NULL) == TR_OK;
     const char *why = p->wanted ? "" : tr_error_text();
-    if (tr->cache->leads) tr_cache_clean(asked ? NULL : tr->job->output); /* a locked folder stays */
+    if (tr->cache->leads) tr_cache_clean(asked ? NULL : tr->job->output); /* does not remove locked folders */
     if (!asked) return TR_OK;
     TR_TRY(all_true(tr, TR_SET_ALL, &p->wanted));
     if (!p->wanted) cache_say_not_kept(tr, why);
@@ -592,13 +595,13 @@ void tr_data_free_head(tr_data *data)
 
 struct head {
     struct tr_row_key generation;
-    tr_data data; /* its pointers are not valid */
+    tr_data data; /* without what its pointers refer to */
     size_t rows, columns, stretches, blocks;
     bool full;
     uint64_t unknown, unlabelled, arrays; /* arrays: see struct tr_row_shape */
 };
 
-/* Everything that a data set knows besides its rows. */
+/* Copies everything of a data set except its rows to or from an archive. */
 static int archive_data(struct tr_archive *a, tr_data *data, struct head *h)
 {
     struct tr_data_state *s = data->state;
@@ -631,7 +634,7 @@ static int archive_data(struct tr_archive *a, tr_data *data, struct head *h)
         s->unlabelled = h->unlabelled;
     }
     bool schema = s->schema != NULL;
-    struct tr_dictionary *none = NULL; /* that of test data is that of the training data */
+    struct tr_dictionary *none = NULL; /* test data use the dictionary of the training data */
     TR_TRY(tr_archive_copy(a, &schema, sizeof schema));
     if (schema) TR_TRY(tr_schema_archive(a, &s->schema, &s->bindings));
     if (schema) TR_TRY(tr_dictionary_archive(a, s->tr, s->test ? &none : &s->schema->dictionary));
@@ -685,7 +688,7 @@ static int cache_restore(tr_data *data)
     if (h.arrays != 0) {
         size_t member = shared ? (size_t)s->tr->me.member : 0,
                members = shared ? (size_t)s->tr->layout.group_size : 1;
-        if (s->on_disk) members = 0; /* blocks are checked when they are read */
+        if (s->on_disk) members = 0; /* sums of blocks are checked when a pass reads them */
         TR_TRY(row_file_open(c->rows, h.generation, TR_ROW_ARRAYS, member, members, &s->file));
         tr_row_store_attach(data, h.arrays);
     }
@@ -701,7 +704,7 @@ int tr_row_store_find(tr_data *data, const char *what, const char *key, bool *fo
     TR_TRY(cache_enter(tr, s->on_disk));
     if (!cache_place(data)->wanted) return TR_OK;
 
-    /* data are kept by rank: any other layout divides them in another way */
+    /* each rank has its own files; with another layout it has other rows, so the layout is a part of the key */
     const struct tr_layout *layout = &tr->layout;
     const char *folder = cache_place(data)->path;
     int shared = tr_data_is_shared(tr), length = (int)strcspn(what, " "), rank = tr->rank;
@@ -721,8 +724,9 @@ int tr_row_store_find(tr_data *data, const char *what, const char *key, bool *fo
     const struct tr_data_state before = *s;
     status = cache_restore(data);
 
-    /* All ranks must have found theirs, made at the same time. Maxima of: not found; found, but wrong; upper and (inverted) lower
-     * bounds of the generation, which must be equal. */
+    /* All ranks must have found files of the same generation. Compute maxima of: not found; found, but damaged or with another key;
+     * the two words of the generation, and their inverses: an inverted maximum of inverses is a minimum, which must equal the
+     * maximum. */
     const uint64_t *g = c->generation.word;
     uint64_t most[6] = {status != TR_OK, status == TR_ERR_DATA, g[0], ~g[0], g[1], ~g[1]};
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, most, 6));
@@ -731,13 +735,13 @@ int tr_row_store_find(tr_data *data, const char *what, const char *key, bool *fo
     if (most[1] || !most[0])
         tr_say(tr, "note:          the kept %s belong to other files or ranks, or are damaged", what);
 
-    /* Undo cache_restore(): this rank reads, because it or another rank has found nothing. */
+    /* Undo cache_restore(): all ranks read the input files, because at least one rank has not found its files. */
     tr_data_free_head(data);
     tr_row_file_close(&s->file);
     *s = before;
     *data = (tr_data){.state = s};
 
-    /* Files of another layout are removed before any rank makes a new one. */
+    /* Remove all files of older data, perhaps of other ranks, before any rank makes new files. */
     glob_t old;
     if (tr->cache->leads && tr_format(&pattern, "%s/%.*s-*", folder, length, what) == TR_OK &&
         glob(pattern, GLOB_NOSORT, NULL, &old) == 0) {
@@ -754,7 +758,7 @@ int tr_row_store_find(tr_data *data, const char *what, const char *key, bool *fo
 
 /* ---- keeping ---- */
 
-/* *enough: there is memory for `bytes` of this rank, twice over, on all nodes. Otherwise the data set is not kept. All ranks. */
+/* Sets *enough: each node has twice the memory that its ranks need (`bytes`). If not, prints that data are not kept. All ranks. */
 static int cache_has_memory(tr_data *data, uint64_t bytes, bool *enough)
 {
     tr_context *tr = data->state->tr;
@@ -792,7 +796,7 @@ int tr_row_store_keep(tr_data *data)
     uint64_t bytes[TR_ROW_ARRAYS];
     bool well, shared = tr_data_is_shared(s->tr);
     if (!s->cached) return TR_OK;
-    if (s->on_disk) { /* the rows lie in a file already */
+    if (s->on_disk) { /* the rows are in a file already */
         int status = s->file ? tr_disk_sum(s->file) : TR_OK;
         if (status == TR_OK && s->file) row_file_seal(s->file);
         if (status == TR_OK) status = cache_write_head(data);
@@ -802,7 +806,7 @@ int tr_row_store_keep(tr_data *data)
     if (!well) return TR_OK;
     if (!shared) {
         well = cache_move_rows(data, s->cached->rows) == TR_OK;
-    } else if ((well = !s->file->unnamed)) { /* the same for all members, each of which sums a range */
+    } else if ((well = !s->file->unnamed)) { /* each member computes the sums of a range */
         row_file_sum(s->file, (size_t)s->tr->me.member, (size_t)s->tr->layout.group_size);
         TR_TRY(tr_barrier(s->tr, s->tr->group, "the group to sum its rows"));
         if (s->tr->me.member == 0) row_file_seal(s->file);
@@ -812,7 +816,7 @@ int tr_row_store_keep(tr_data *data)
     bool all = well;
     TR_TRY(all_true(s->tr, TR_SET_ALL, &all));
     if (all) return TR_OK;
-    unlink(s->cached->head); /* rows that were moved stay in their file until it is closed */
+    unlink(s->cached->head); /* rows that were moved stay in the unlinked file until it is closed */
     if (!shared || s->tr->me.member == 0) unlink(s->cached->rows);
     cache_say_not_kept(s->tr, why);
     return TR_OK;
@@ -829,13 +833,13 @@ static void cached_free(struct tr_data_state *s)
 
 /* ---- pooling: several teams ---- */
 
-/* Registers this process as a user of a pooled file; false: the file was removed meanwhile. */
+/* Registers this process as a user of a pooled file, by a shared lock. Returns false if the file was removed meanwhile. */
 static bool pool_join(const struct tr_row_file *file, const char *path)
 {
     return flock(file->fd, LOCK_SH | LOCK_NB) == 0 && tr_is_still_at(file->fd, path);
 }
 
-/* Uses the file of another team instead of this rank's own arrays, which lie in the file `own` (NULL: in the heap). */
+/* Uses the file of another team, if it exists, instead of this rank's arrays in the file `own` (NULL: in the heap). */
 static bool pool_use(tr_data *data, struct tr_row_file *own)
 {
     struct tr_cached *c = data->state->cached;
@@ -851,8 +855,8 @@ static bool pool_use(tr_data *data, struct tr_row_file *own)
     return true;
 }
 
-/* Makes the file under another name and links it to its own, so that no team finds an incomplete one. If another team was faster, its
- * file is used. */
+/* Makes a pooled file: writes it under a temporary name, and then links it to its final name, so that other teams never find an
+ * incomplete file. If another team was faster, its file is used. */
 static int pool_make(tr_data *data, const char *folder)
 {
     struct tr_data_state *s = data->state;
@@ -900,15 +904,15 @@ bool tr_data_is_shared(const tr_context *tr)
 
 struct sharing {
     tr_data *data;
-    bool all_columns;    /* are keys; otherwise columns count `own` */
-    const uint32_t *own; /* this member's own keys */
+    bool all_columns;    /* all columns are keys; false: columns are indices of `own` */
+    const uint32_t *own; /* the n_own keys of this member */
     size_t n_own;
-    uint32_t *piece;                       /* of the group's keys, mine.keys of them */
-    struct tr_row_shape before, mine, all; /* of the members before this one; of this member; of the group */
-    bool kept;                             /* for the next start of the job */
+    uint32_t *piece;                       /* this member's range of the group's keys: mine.keys keys */
+    struct tr_row_shape before, mine, all; /* sums over the members before this one; this member; all */
+    bool kept;                             /* the file is kept for the next start of the job */
 };
 
-/* Each member has a piece of the keys: of the union, or of all columns. */
+/* Computes the shapes, and this member's range of the group's keys: of the union of keys, or of all columns. */
 static int sharing_plan(struct sharing *m)
 {
     tr_context *tr = m->data->state->tr;
@@ -935,7 +939,8 @@ static int sharing_plan(struct sharing *m)
     return TR_OK;
 }
 
-/* key = NULL: a file that is unlinked when all members have opened it. *well: all members can write to it. */
+/* Member 0 creates a file for the rows of the group, and the others open it. key = NULL: unlinks it when all members have opened
+ * it. Sets *well: all members can write to it. */
 static int sharing_open_file(struct sharing *m, const char *path, const struct tr_row_key *key, bool *well)
 {
     struct tr_row_file **file = &m->data->state->file;
@@ -947,7 +952,7 @@ static int sharing_open_file(struct sharing *m, const char *path, const struct t
     *well =
         member > 0 || tr_row_file_create(path, key ? *key : none, bytes, TR_ROW_ARRAYS, false, file) == TR_OK;
     TR_TRY(all_true(tr, TR_SET_GROUP, well));
-    if (*well && member > 0) { /* to write to it as well */
+    if (*well && member > 0) { /* for writing, too */
         struct stat about;
         int status = row_file_start(path, O_RDWR, file);
         if (status == TR_OK && fstat((*file)->fd, &about) < 0) status = row_file_failed(TR_ERR_IO, path);
@@ -957,9 +962,9 @@ static int sharing_open_file(struct sharing *m, const char *path, const struct t
         *well = status == TR_OK;
     }
     TR_TRY(all_true(tr, TR_SET_GROUP, well));
-    if (*well && !key) { /* all processes that still need the arrays hold a shared lock */
+    if (*well && !key) { /* a process holds a shared lock as long as it needs the arrays */
         (void)flock((*file)->fd, LOCK_SH);
-        (void)unlink(path); /* the first process does it */
+        (void)unlink(path); /* the first process unlinks it, the others fail */
         (*file)->unnamed = true;
     }
     if (*well) *well = row_file_reserve(*file, member, members) == TR_OK;
@@ -988,8 +993,9 @@ static int sharing_open(struct sharing *m)
     return well ? TR_OK : tr_fail(TR_ERR_SYSTEM, "%s: there is no room for rows that a group shares", path);
 }
 
-/* Every member writes its piece of the keys, finds the numbers of its own keys, and moves its rows behind those of the members before it.
- * The heap returns each piece of memory that was moved, so that the node needs hardly more memory than the rows take. */
+/* Each member writes its range of the keys, finds the indices of its own keys among all keys, and moves its rows behind those of
+ * the members before it. Memory of the heap is freed as soon as its rows are moved, so that the node needs hardly more memory than
+ * the rows take. */
 static int sharing_move(struct sharing *m)
 {
     struct tr_data_state *s = m->data->state;
@@ -998,7 +1004,7 @@ static int sharing_move(struct sharing *m)
                    n[] = {mine->rows, mine->values, mine->values, mine->rows, mine->rows},
                    some = ((uint64_t)4 << 20) / sizeof *s->rows.column;
     tr_key *keys = tr_row_file_at(s->file, TR_ROWS_KEYS);
-    TR_FREED uint32_t *number = NULL; /* of each own key among the group's keys; NULL: the same */
+    TR_FREED uint32_t *number = NULL; /* index of each own key among the group's keys; NULL: equal */
     size_t u = 0;
     if (!m->all_columns) TR_TRY(TR_NEW(&number, m->n_own));
     for (uint64_t i = 0, at = before->keys; i < mine->keys; i++, at++)
@@ -1026,7 +1032,7 @@ static int sharing_move(struct sharing *m)
             }
             free(from);
             s->rows.column = NULL;
-        } else if (i == TR_ROWS_VALUE && !s->rows.value) { /* no array stands for values that are all 1 */
+        } else if (i == TR_ROWS_VALUE && !s->rows.value) { /* all values of this member are 1 */
             for (uint64_t k = 0; k < n[i]; k++) ((float *)to)[k] = 1;
         } else {
             tr_pages_move(to, array, n[i], tr_row_unit[i]);
@@ -1054,7 +1060,7 @@ int tr_row_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool 
     TR_TRY(tr_agree(tr, takes_part ? sharing_plan(&m) : TR_OK));
     if (takes_part && tr->me.member == 0) mine = tr_row_store_measure(&m.all, bytes);
 
-    /* all ranks of the node together; the rows of each group are counted once */
+    /* check the space on all ranks of the node together; member 0 counts the rows of its group */
     tr_persistent_bases(&bases);
     uint64_t space = tr_persistent_free(bases.base[0]), sum = mine;
     TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &sum, 1));
@@ -1068,7 +1074,7 @@ int tr_row_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool 
     TR_TRY(tr_agree(tr, status));
     TR_TRY(cache_has_memory(data, mine, &m.kept));
     status = tr_agree(tr, takes_part ? sharing_open(&m) : TR_OK);
-    if (status != TR_OK) tr_row_file_close(&data->state->file); /* rows are still in the heap */
+    if (status != TR_OK) tr_row_file_close(&data->state->file); /* the rows are still in the heap */
     TR_TRY(status);
     return tr_agree(tr, takes_part ? sharing_move(&m) : TR_OK);
 }
@@ -1086,10 +1092,10 @@ void tr_row_store_forget(tr_data *data)
     }
     uint64_t first = f->directory->array[0].first, bytes = f->directory->array[TR_ROWS_LABEL].first - first;
     if (bytes == 0) return;
-    /* without a name, the last process that needs the arrays frees their memory */
+    /* the memory of an unlinked file is freed by the last process that needs the arrays: only it gets an exclusive lock */
     if (f->unnamed && flock(f->fd, LOCK_EX | LOCK_NB) == 0)
         (void)fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first, (off_t)bytes);
-    /* the range stays mapped, so that tr_row_file_close() can unmap the whole file; reading it is a fault */
+    /* the range stays mapped, so that tr_row_file_close() can unmap the whole file; but reading it raises SIGSEGV */
     (void)mmap(row_file_address(f, first), (size_t)bytes, PROT_NONE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 }

@@ -4,14 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sums of one column. A row counts by its weight w, so that n copies of a row and weight n lead to the same scale; rows of weight 0 do
- * not count. */
+/* Sums of one column. Rows have weights w: weight n has the effect of n copies of the row, and rows of weight 0 are ignored. */
 struct moments {
     uint32_t column;
-    float least, most;  /* of its numbers: of dense rows all, otherwise the non-zeros */
-    double n, squares;  /* non-zeros: Σ w, Σ w x² */
-    double mean, apart; /* dense rows: of all numbers; Σ w (x - mean)² */
-    double rows;        /* Σ w */
+    float least, most;  /* smallest and largest number; of sparse rows only the non-zeros */
+    double n, squares;  /* non-zeros x: Σ w, Σ w x² */
+    double mean, apart; /* dense rows only: mean of all numbers x, Σ w (x - mean)² */
+    double rows;        /* dense rows only: Σ w of all rows */
 };
 
 static inline double weight_of(const struct tr_data_state *s, size_t row)
@@ -26,7 +25,7 @@ static uint64_t share_begin(const tr_context *tr, uint64_t columns, int worker)
     return columns * (uint64_t)worker / (uint64_t)tr_layout_workers(&tr->layout);
 }
 
-/* The number of these ascending columns that each worker owns. */
+/* Sets (*count)[w] to how many of these n ascending columns worker w owns. *count has room for another such list behind it. */
 static int count_by_owner(const tr_data *data, const uint32_t *columns, size_t n, uint64_t **count)
 {
     tr_context *tr = data->state->tr;
@@ -39,7 +38,7 @@ static int count_by_owner(const tr_data *data, const uint32_t *columns, size_t n
     return TR_OK;
 }
 
-/* The columns of these rows, ascending; those of sparse rows become their numbers in the list. */
+/* Lists the columns of rows in ascending order. In sparse rows, columns are replaced by indices of this list. */
 static int list_columns(const tr_data *data, struct tr_matrix *m, uint32_t **columns, size_t *n)
 {
     if (m->begin) return tr_renumber(m, 0, (uint32_t)(data->columns - 1), columns, n);
@@ -56,8 +55,8 @@ static void unlist_columns(struct tr_matrix *m, const uint32_t *columns)
 
 /* ---- moments ---- */
 
-/* Of this worker's dense rows. Sums of differences from the first row that counts lose little precision, and none for a constant
- * column. */
+/* Computes the moments of this worker's dense rows. Differences from the first row of non-zero weight are summed, which loses
+ * little precision, and none if the column is constant. */
 static int dense_moments(const struct tr_data_state *s, struct moments *moments)
 {
     const struct tr_matrix *m = &s->rows;
@@ -91,7 +90,7 @@ static int dense_moments(const struct tr_data_state *s, struct moments *moments)
     return TR_OK;
 }
 
-/* Of this worker's sparse rows, whose columns are numbers in the list. */
+/* Computes the moments of this worker's sparse rows, whose columns are indices of `moments`. */
 static void sparse_moments(const struct tr_data_state *s, struct moments *moments)
 {
     const struct tr_matrix *m = &s->rows;
@@ -109,7 +108,7 @@ static void sparse_moments(const struct tr_data_state *s, struct moments *moment
     }
 }
 
-/* *all: the moments of this worker's range of columns over the rows of all workers. */
+/* Sets (*all)[j] to the moments of column j of this worker's range of columns, over the rows of all workers. */
 static int gather_moments(tr_data *data, struct moments **all)
 {
     struct tr_data_state *s = data->state;
@@ -136,7 +135,7 @@ static int gather_moments(tr_data *data, struct moments **all)
         (*all)[j].least = INFINITY;
         (*all)[j].most = -INFINITY;
     }
-    for (uint64_t i = 0; i < sum; i++) { /* sums of two parts of the rows (Chan, Golub and LeVeque 1979) */
+    for (uint64_t i = 0; i < sum; i++) { /* adds two sets of rows (Chan, Golub and LeVeque 1979) */
         struct moments *to = &(*all)[got[i].column - share->first];
         const struct moments *more = &got[i];
         double rows = to->rows + more->rows, d = more->mean - to->mean;
@@ -154,8 +153,8 @@ static int gather_moments(tr_data *data, struct moments **all)
 
 /* ---- whether columns differ: data.scale auto ---- */
 
-/* Decides without columns: sparse rows of length 1 are not scaled, and no column is scaled if all non-zeros and the bias are within a
- * factor of ten. */
+/* Decides from the values alone whether columns may differ. They do not if sparse rows all have length 1, or if all non-zeros and
+ * the bias (1) are within a factor of ten. */
 static int look_at_values(tr_data *data, bool *differ)
 {
     bool dense = data->state->full;
@@ -181,8 +180,9 @@ static int look_at_values(tr_data *data, bool *differ)
     return TR_OK;
 }
 
-/* The size of a column is the root mean square of its non-zeros. The bias is a column of size 1. A few small sparse columns do not matter,
- * a large one does. Sizes are counted in bins of eighths of powers of two. */
+/* Decides from the sizes of columns, the root mean squares of their non-zeros, whether columns differ: by a factor of ten. The bias
+ * is a column of size 1. The smallest sizes, of 1 % of all non-zeros, are ignored; the largest size counts. Bins of the histogram
+ * are eighths of powers of two. */
 static int look_at_sizes(tr_data *data, const struct moments *own, bool *differ)
 {
     enum { BINS = 2048, BINS_OCTAVE = 8 };
@@ -239,7 +239,7 @@ static void decide_column(struct tr_scale *scale, const struct moments *c, size_
 
 /* ---- rows ---- */
 
-/* Scales rows by pairs of shift and factor, of each column in the list. */
+/* Scales rows. pairs: shift and factor of each column, by column of the rows. */
 static int apply_scale(struct tr_matrix *m, const double *pairs)
 {
     size_t n = tr_matrix_nonzeros(m);
@@ -270,7 +270,7 @@ int tr_scale_matrix(const tr_data *data, const struct tr_scale *scale, struct tr
     size_t n = 0;
     TR_TRY(list_columns(data, m, &columns, &n));
 
-    /* each worker asks the owners of its columns */
+    /* each worker requests shift and factor of its columns from their owners */
     TR_TRY(count_by_owner(data, columns, n, &count));
     TR_TRY(
         tr_all_to_all(tr, TR_SET_WORKERS, columns, count, sizeof *columns, (void **)&got, count + workers));
@@ -325,8 +325,9 @@ static int find_scale(tr_data *data)
     TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? gather_moments(data, &own) : TR_OK));
     TR_TRY(look_at_sizes(data, own, &differ));
     if (!differ && may_only_centre) {
-        /* Whether the means of columns exceed their deviations: then all columns resemble the bias, and the problem is ill-conditioned.
-         * (letter, a softmax by sgd in ten epochs: 0.755 of the test rows are right without, 0.769 with; at the optimum 0.7685.) */
+        /* Centre if the means of columns exceed their deviations: then all columns resemble the bias, and the problem is
+         * ill-conditioned. (letter, softmax, ten epochs of sgd: accuracy 0.755 without centring, 0.769 with it; 0.7685 at the
+         * optimum.) */
         double sum[2] = {0};
         for (size_t j = 0; j < share->n; j++) {
             if (!(own[j].rows > 0)) continue;

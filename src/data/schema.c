@@ -14,7 +14,7 @@
 
 /* ---- values ---- */
 
-/* 0.d1d2d3... · 10^point, without zeros as the first or last digit; 0 has no digits. */
+/* A decimal number: 0.d1d2d3... · 10^point. The first and the last of its n digits are not 0; the number 0 has no digits. */
 struct decimal {
     bool negative;
     size_t n;
@@ -22,7 +22,7 @@ struct decimal {
     char digit[TR_VALUE_DIGITS];
 };
 
-/* Returns false if the text is not a number. */
+/* Converts a text. Returns false if it is not a number. */
 static bool decimal_read(const char *text, size_t n, struct decimal *d)
 {
     const char *p = text, *end = text + n;
@@ -247,7 +247,7 @@ void tr_schema_column_text(const struct tr_schema *s, size_t column, char text[T
     tr_escape(text, TR_SHOWN_NAME, name, n);
 }
 
-/* Returns the last column with keys whose first key is not after this one. */
+/* Returns the column to which a key belongs. */
 static size_t schema_column_of_key(const struct tr_schema *s, uint64_t key)
 {
     size_t low = 0, high = s->n;
@@ -353,11 +353,11 @@ int tr_schema_archive(struct tr_archive *a, struct tr_schema **schema, struct tr
 
 struct expansion {
     const struct tr_schema *schema;
-    uint32_t *const *number; /* of the places of each column; NULL: places are numbers */
+    uint32_t *const *number; /* number[column][place]; NULL: places are numbers */
     uint32_t *key;
     float *value;
-    size_t n; /* of all rows so far */
-    uint64_t unknown;
+    size_t n;         /* number of non-zeros of all rows so far */
+    uint64_t unknown; /* number of values without a key */
 };
 
 static inline void expansion_add_key(struct expansion *e, uint32_t key, float value)
@@ -378,7 +378,7 @@ static void expansion_add_row(struct expansion *e, const float *row)
     const struct tr_schema *s = e->schema;
     for (size_t i = 0; i < s->n; i++) {
         const struct tr_column *c = &s->column[i];
-        if (c->type > TR_COLUMN_CATEGORY) continue; /* no slot */
+        if (c->type > TR_COLUMN_CATEGORY) continue; /* it has no slot */
         float x = row[c->slot];
         if (c->type == TR_COLUMN_CATEGORY && s->hash == 0) {
             uint32_t number = expansion_number(e, i, x);
@@ -390,7 +390,7 @@ static void expansion_add_row(struct expansion *e, const float *row)
             if (isnan(x) && c->missing) expansion_add_key(e, c->first + 1, 1);
         }
     }
-    /* the hashed keys of a row are its last, ascending; a key that occurs again counts once more */
+    /* insert hashed keys, which follow all others, in ascending order. The value is the number of categories with this key */
     size_t hashed = e->n;
     for (size_t i = 0; i < s->n && s->hash > 0; i++) {
         if (s->column[i].type != TR_COLUMN_CATEGORY) continue;

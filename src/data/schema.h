@@ -1,20 +1,18 @@
-/* The meaning of text fields: which values are equal, which are missing, and what the columns of a csv table are: their names,
- * types, slots in rows, and the keys that they become.
+/* The meaning of text fields of csv tables: which values are equal, which are missing; names and types of columns, their slots in
+ * rows as they are read, and the keys (features of the model) that they become.
  *
  * A value is compared, hashed, stored and shown in one form, tr_value_text(). A number is its exact value: 1, 1.0, +1, 01 and 1e0
  * are equal, 0.1 and .10 too, and long numbers differ in their last digit. Any other text, and a number of more than
- * TR_VALUE_DIGITS characters, is a word, and its form is its bytes. Categories, labels, data.positive and data.missing use this.
- *
- * A row is read into one number per column, its slot: the number of a number column, NaN if missing; for a category the place
- * of its value in the list of values that the reader has found, as bits. After reading, keys are made of slots:
+ * TR_VALUE_DIGITS characters, is a word, and its form is its bytes. Categories, labels, data.positive and data.missing use this. A
+ * row is read as one float per column, its slot. A number column has the number, or NaN if it is missing. A category has the place
+ * (names.h) of its value in the reader's list of values, as the bits of the float. After reading, keys are made of slots:
  *   number     one key, which holds the mean if the number is missing; if numbers are missing, a second key is 1 in these rows
  *   category   one key per value of its dictionary, the most frequent first, which is 1 in rows with this value; and possibly one
  *              for all other values
- * A raw column is one key, of either type: numbers with NaN if they are missing; or the numbers of values in the dictionary, and
- * NaN for values that it does not contain.
- * With data.hash all categories share that number of keys, after all other keys. The hash of a value selects its key, which other
- * values may share. Slots contain the numbers of these keys.
- * Crossed categories (data.cross) are columns after those of the files. Their values are the values of their columns with *
+ * A raw column, a number or a category, is one key: it has the number, or NaN if that is missing; or the number of the value in the
+ * dictionary, or NaN if it has none. With data.hash all categories share that number of keys, which follow all other keys. The hash
+ * of a value selects its key, and several values may have the same key. A slot of a category then contains the number of the key,
+ * from 0. Crossed categories (data.cross) are columns after those of the files. Their values are the values of their columns with *
  * between them; * and \ inside of a value get a \ before them. Labels, identifiers and weights have no keys.
  *
  *   schema.c       values; slots and keys; texts for users; rows of keys
@@ -45,27 +43,28 @@ struct tr_reading;
 
 enum { TR_VALUE_DIGITS = 64, TR_VALUE_ROOM = TR_VALUE_DIGITS + 32 };
 
-/* Do not call it: a part of tr_value_text(). Returns the form of a text of *n bytes that starts like a number. */
+/* A part of tr_value_text(), for texts that start like a number. Do not call it elsewhere. */
 const char *tr_value_number(const char *text, size_t *n, char room[TR_VALUE_ROOM]);
 
-/* Returns the form of a text of *n bytes, and its length in *n: the text itself, or in `room` the form of a number that is written
- * in another way: decimal without an exponent from 1e-6 to 1e21 (1, 0.05, 1500), otherwise as 1.5e21; without redundant signs and
- * zeros. */
+/* Returns the form of a text of *n bytes, and sets *n to its length. The form of a number has no redundant signs and zeros, and an
+ * exponent only below 1e-6 and from 1e21 on: 1, 0.05, 1500, 1.5e21. If the text differs from its form, the form is in `room`;
+ * otherwise the text itself is returned. */
 static inline const char *tr_value_text(const char *text, size_t *n, char room[TR_VALUE_ROOM])
 {
     bool may_be_number = *n > 0 && *n <= TR_VALUE_DIGITS && *text <= '9' && *text >= '+';
     return may_be_number ? tr_value_number(text, n, room) : text;
 }
 
-/* Compares the forms of labels: numbers by value, then words by bytes. Less than, equal to, or greater than 0. */
+/* Compares the forms of labels: numbers by value, words by bytes, and numbers before words. Returns less than, equal to, or greater
+ * than 0. */
 int tr_value_compare(const char *a, size_t n_a, const char *b, size_t n_b);
 
-/* Whether a form is a number, and the nearest double. */
+/* Returns whether a form is a number; then sets *number to the nearest double. */
 bool tr_value_is_number(const char *text, size_t n, double *number);
 
 /* ---- columns ---- */
 
-/* A word in a column of numbers changes its type to the next one: to a category, or to labels with names. */
+/* If a column of numbers has a word, its type changes: from number to category, or from label to named label. */
 enum tr_column_type {
     TR_COLUMN_NUMBER,
     TR_COLUMN_CATEGORY,
@@ -78,7 +77,7 @@ enum tr_column_type {
 };
 
 enum { TR_VALUE_LONGEST = 65535 }; /* bytes of a category's value */
-enum { TR_NAME_LONGEST = 1000 };   /* of the name of a column, or of a label */
+enum { TR_NAME_LONGEST = 1000 };   /* bytes of the name of a column or of a label */
 
 #define TR_NO_VALUE UINT32_MAX /* the number of a value that is not in the dictionary */
 
@@ -88,13 +87,13 @@ struct tr_column {
     bool rounded;    /* number, label: most numbers of the first rows are equal in single precision only */
     bool missing;    /* number: there is a key for rows without the number */
     bool others;     /* category: there is a key for values that are not in the dictionary */
-    bool raw;        /* number, category: see above; without a key for missing or others */
-    uint32_t slot;   /* number, category: index of the number in a row as it is read */
+    bool raw;        /* number, category: the column is one key, see above */
+    uint32_t slot;   /* number, category: index of the column's float in a row as it is read */
     uint32_t first;  /* number, category: the first key */
     uint32_t keys;   /* number, category: number of keys */
     uint32_t values; /* category: values in the dictionary */
-    double mean;     /* number: replaces a missing one */
-    uint64_t seed;   /* category: of the hashes of its values */
+    double mean;     /* number: replaces missing numbers */
+    uint64_t seed;   /* category: seed of the hashes of its values with data.hash */
 };
 
 /* The columns that a crossed category consists of. */
@@ -104,38 +103,38 @@ struct tr_cross {
 };
 
 struct tr_schema {
-    size_t users;
-    size_t n;
+    size_t users; /* reference count */
+    size_t n;     /* number of columns */
     struct tr_column *column;
     struct tr_ids names; /* of columns; numbers from 1 if the files have no header */
     bool named;          /* the files have a header */
     size_t label;        /* the label column; n: none */
     size_t slots;
     uint64_t keys;
-    uint64_t hash, hashed;  /* number of keys that all categories share (0: none do), and the first of them */
-    struct tr_cross *cross; /* of the last columns */
+    uint64_t hash, hashed;  /* data.hash: number of keys that categories share, 0: none; the first one */
+    struct tr_cross *cross; /* one for each of the last `crosses` columns */
     size_t crosses;
     struct tr_ids missing; /* data.missing, in the form of tr_value_text() */
-    float *missing_number; /* the numbers among them */
+    float *missing_number; /* those of `missing` that are numbers */
     size_t missing_numbers;
-    char *positive; /* the second of two classes; the first is all other labels. NULL: labels are unchanged */
+    char *positive;       /* data.positive: the label of class 1; all others are class 0. NULL: not set */
     struct tr_ids labels; /* names of classes, ascending by tr_value_compare(); empty: labels are numbers */
-    struct tr_ids
-        *values; /* a model that was read: of each column, all values of its dictionary; otherwise NULL */
-    struct tr_dictionary
-        *dictionary; /* training: the same, distributed over the workers; NULL: no categories */
+    /* The values of categories. Of a model file: for each column all values of its dictionary; otherwise NULL */
+    struct tr_ids *values;
+    /* In training: the dictionaries of all columns, distributed over the workers; NULL: there are no categories */
+    struct tr_dictionary *dictionary;
 };
 
 /* The columns of the fields of a file, which may have the columns in any order. */
 struct tr_binding {
     size_t fields;
-    uint32_t *column; /* of each field; the schema's n: the field is ignored */
-    bool labelled;
+    uint32_t *column; /* of each field, the index of its column; the schema's n: the field is ignored */
+    bool labelled;    /* one of the fields is the label */
 };
 
 struct tr_bindings {
     size_t n;
-    struct tr_binding *binding; /* tr_head.binding is an index */
+    struct tr_binding *binding; /* distinct bindings; tr_head.binding is the index of a file's binding */
 };
 
 int tr_schema_new(struct tr_schema **s);
@@ -151,16 +150,16 @@ int tr_schema_make(const tr_job *job, const struct tr_files *files, const struct
 int tr_schema_bind(const struct tr_schema *s, const struct tr_files *files, struct tr_head *heads,
                    bool label_needed, struct tr_bindings *bindings);
 
-/* Assigns slots and keys, also after a change of columns' type, missing, others or values. TR_ERR_DATA for more than 2^32 - 2
- * keys. */
+/* Assigns slots and keys. Call it again after a change of a column's type, missing, others or values. TR_ERR_DATA: there are more
+ * than 2^32 - 2 keys. */
 int tr_schema_number(struct tr_schema *s);
 
 bool tr_schema_has_categories(const struct tr_schema *s);
 
-/* Finds a column by name or by number from 1; s->n: not found. */
+/* Finds a column by its name, or by its number from 1. Returns its index, or s->n if there is none. */
 size_t tr_schema_find(const struct tr_schema *s, const char *name);
 
-/* Whether rows of keys are dense. */
+/* Returns whether rows of keys are dense. */
 bool tr_schema_is_dense(const struct tr_schema *s);
 
 static inline bool tr_schema_has_dictionaries(const struct tr_schema *s)
@@ -168,32 +167,32 @@ static inline bool tr_schema_has_dictionaries(const struct tr_schema *s)
     return s->hash == 0 && tr_schema_has_categories(s);
 }
 
-/* Number of columns read from files; crossed columns follow them. */
+/* Returns the number of columns that are read from files; crossed columns follow them. */
 static inline size_t tr_schema_fields(const struct tr_schema *s)
 {
     return s->n - s->crosses;
 }
 
-/* Whether rows of one schema are rows of the other: all columns are numbers, labels have no names, and the keys that both have
- * are the same columns. NULL: data whose columns have no names. */
+/* Returns whether rows of one schema can be used as rows of the other: all columns are numbers, labels have no names, and equal
+ * keys are equal columns. NULL stands for data whose columns have no names. */
 bool tr_schema_agrees(const struct tr_schema *a, const struct tr_schema *b);
 
-/* Returns the column with the weights of rows; s->n: none. */
+/* Returns the index of the column with the weights of rows, or s->n if there is none. */
 size_t tr_schema_weight(const struct tr_schema *s);
 
-/* Whether the text of a field, or its number, is a missing value. */
+/* Return whether the text of a field, or its number, stands for a missing value. */
 bool tr_schema_is_missing(const struct tr_schema *s, const char *text, size_t n);
 bool tr_schema_is_missing_number(const struct tr_schema *s, float number);
 
-/* Texts for users of a column, a key («city=Berlin»), the value of a category's key (in a raw column: the value with that number)
- * and a label. Long texts are cut, unprintable bytes are escaped. Values need s->values. */
+/* Write a text for users: the name of a column; a key («city=Berlin»); the value of a category's key (raw columns: the value with
+ * this number); a label. Long texts are cut, and unprintable bytes are escaped. Values are shown only if s->values is set. */
 enum { TR_SHOWN_NAME = 96 };
 void tr_schema_column_text(const struct tr_schema *s, size_t column, char text[TR_SHOWN_NAME]);
 void tr_schema_key_text(const struct tr_schema *s, uint64_t key, char text[TR_SHOWN_NAME]);
 void tr_schema_value_text(const struct tr_schema *s, uint64_t key, uint64_t value, char text[TR_SHOWN_NAME]);
 void tr_schema_label_text(const struct tr_schema *s, float label, char text[TR_SHOWN_NAME]);
 
-/* Copies a schema, without values and dictionary, and the bindings of files. Reading creates it; free both also after an error. */
+/* Copies a schema, without values and dictionary, and bindings. Reading creates the schema. Free both also after an error. */
 int tr_schema_archive(struct tr_archive *a, struct tr_schema **s, struct tr_bindings *b);
 
 /* ---- rows as they are read, and rows of keys ---- */
@@ -212,53 +211,53 @@ static inline float tr_slot_of_place(uint32_t place)
     return slot;
 }
 
-/* Converts dense rows of slots to rows of keys: sparse rows; or dense rows with means for missing numbers and numbers for
- * categories, if each column is one key.
+/* Converts rows of slots to rows of keys. These are dense if each column is one key, and otherwise sparse.
  *
- * @param [in]  number   for each column the numbers of its places in its dictionary, or TR_NO_VALUE; NULL: places are numbers
+ * @param [in]  number   number[column][place]: number of the value in the dictionary, or TR_NO_VALUE; NULL: places are numbers
  * @param [out] unknown  the number of values without a key
  */
 int tr_schema_expand(const struct tr_schema *s, uint32_t *const *number, struct tr_matrix *m,
                      uint64_t *unknown);
 
-/* The same in memory of its own, since a reader uses its rows for the next ones. Free `keys` also after an error. */
+/* Does the same as tr_schema_expand(), but stores rows of keys in `keys` (free it also after an error) and does not change m. */
 int tr_schema_keys_of(const struct tr_schema *s, uint32_t *const *number, const struct tr_matrix *m,
                       struct tr_matrix *keys, uint64_t *unknown);
 
 /* ---- all ranks together; they return the same status ---- */
 
-/* Rank 0, which has read the heads, makes the schema, or binds the files of test data to that of the training data (like); all
- * ranks receive it. */
+/* Rank 0, which has read the heads, makes the schema or, for test data, binds the files to the schema of the training data `like`.
+ * All ranks receive the result. */
 int tr_schema_open(struct tr_data *data, const struct tr_data *like);
 
 /* Changes columns of numbers in which a worker has found a word to categories. *again: all workers must read again. */
 int tr_schema_change(struct tr_data *data, const struct tr_column_seen *seen, bool *again);
 
-/* The same for one process; returns whether a column has changed. */
+/* Does the same as tr_schema_change() in one process. Returns whether a column has changed. */
 bool tr_schema_take_words(struct tr_schema *s, const struct tr_column_seen *seen);
 
-/* Finds means, dictionaries and names of labels, or uses those of the training data, and converts the workers' rows to keys: in
- * memory, or when in->writer writes them. Updates the labels of in->report. */
+/* Finds means, dictionaries and names of labels, or uses those of the training data `like`. Converts the workers' rows to rows of
+ * keys, immediately if they are in memory, otherwise when in->writer writes them. Updates the labels of in->report. */
 int tr_schema_make_keys(struct tr_data *data, const struct tr_data *like, struct tr_reading *in);
 
-/* The same for additional rows m that workers have read; NULL: none. */
+/* Converts additional rows m of a worker (NULL: it has none) to rows of keys. seen: the values that it has found in them. */
 int tr_schema_expand_more(const struct tr_data *data, const struct tr_column_seen *seen, struct tr_matrix *m);
 
-/* Prints a line about the columns. Rank 0. */
+/* Prints a line about the columns on rank 0. */
 void tr_schema_say(const struct tr_data *data);
 
+/* Allocates one element per column for the results of a reader; NULL: no memory. */
 struct tr_column_seen *tr_schema_seen(const struct tr_schema *s);
 void tr_schema_seen_free(struct tr_column_seen **seen, const struct tr_schema *s); /* *seen may be NULL */
 
 /* Sets data->label to the distinct labels of all workers, ascending. */
 int tr_labels_unite(struct tr_context *tr, const struct tr_labels *labels, struct tr_data *data);
 
-/* Whether labels must have names: they are classes (TR_DATA_CLASSES, TR_DATA_FEW_CLASSES), and a worker has read an integer that
- * is not a float. */
+/* Sets *names: labels must have names, because they are classes (TR_DATA_CLASSES, TR_DATA_FEW_CLASSES), and a worker has read an
+ * integer that no float equals. */
 int tr_labels_need_names(struct tr_context *tr, const struct tr_read_report *report,
                          const struct tr_data *data, bool *names);
 
-/* Sets data->state->third_label, the error of binary models, from the first three labels, by rank. */
+/* Sets data->state->third_label, for the error message of binary models: the first three distinct labels in the order of ranks. */
 int tr_labels_find_third(struct tr_context *tr, const struct tr_labels *labels, struct tr_data *data);
 
 #endif

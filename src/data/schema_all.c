@@ -7,7 +7,7 @@
 #include "data/dataset.h"
 #include "data/names.h"
 
-/* ---- what a worker finds ---- */
+/* ---- results of reading on one worker ---- */
 
 struct tr_column_seen *tr_schema_seen(const struct tr_schema *s)
 {
@@ -32,7 +32,7 @@ int tr_schema_open(tr_data *data, const tr_data *like)
     tr_context *tr = s->tr;
     TR_CLOSED_BY(tr_archive_free) struct tr_archive a = {.writes = tr->rank == 0};
     TR_CLOSED_BY(tr_schema_release)
-    struct tr_schema *other = NULL; /* that of test data is that of the training data */
+    struct tr_schema *other = NULL; /* received, but test data use the schema of the training data */
     int status = TR_OK;
     if (like) {
         s->schema = like->state->schema;
@@ -55,13 +55,13 @@ int tr_schema_open(tr_data *data, const tr_data *like)
     return tr_agree(tr, status);
 }
 
-/* Position of the first word in a column. */
+/* The first word that a rank has found in a column of numbers. */
 struct first_word {
     uint64_t column, file, offset; /* column UINT64_MAX: none */
     char text[TR_TOKEN_ROOM];
 };
 
-/* Prints the first word, in the order of the files, that has changed the type of a column. */
+/* Prints the first word, in the order of the files, because of which the type of a column has changed. */
 static int schema_say_change(tr_data *data, const struct tr_column_seen *seen, size_t column)
 {
     struct tr_data_state *s = data->state;
@@ -128,8 +128,8 @@ int tr_schema_change(tr_data *data, const struct tr_column_seen *seen, bool *aga
 
 /* ---- means ---- */
 
-/* Sets the means of the columns with missing numbers: Σ w x, and then Σ w (x - mean)², with the weights w of rows. Rows on a disk
- * were noted when they were read. */
+/* Sets the means of the columns with missing numbers. Rows have weights w: Σ w x gives the mean, and Σ w (x - mean)² its precision.
+ * noted: the sums of rows on a disk, from the first pass. */
 static int schema_find_means(tr_data *data, const int32_t *missing, const struct tr_disk_column *noted)
 {
     struct tr_schema *s = data->state->schema;
@@ -159,7 +159,7 @@ static int schema_find_means(tr_data *data, const int32_t *missing, const struct
     for (size_t c = 0; c < s->n; c++) {
         if (!missing[c]) continue;
         double mean = count[c] > 0 ? sum[c] / count[c] : 0, spread = sqrt(apart[c] / count[c]);
-        /* rounding hides the order of the sum, which depends on the ranks */
+        /* the order of the sums depends on the number of ranks: rounding makes the result independent of it */
         double unit = count[c] > 0 && spread > 0 ? exp2(floor(log2(spread)) - 10) : 0;
         s->column[c].mean = unit > 0 && isfinite(1 / spread) ? unit * round(mean / unit) : mean;
     }
@@ -187,7 +187,7 @@ static int schema_settle_missing(tr_data *data, const struct tr_reading *in)
 
 static const struct tr_ids no_values = {.are_text = true};
 
-/* Counts the rows with each value of each category; of rows on a disk the counts were noted. */
+/* Counts the rows with each value of each category. noted: the counts of rows on a disk, from the first pass. */
 static int schema_count_values(const struct tr_schema *s, const struct tr_column_seen *seen,
                                const struct tr_matrix *m, const struct tr_disk_column *noted,
                                struct tr_counted *counted)
@@ -212,7 +212,8 @@ static void numbers_free(uint32_t **number, size_t n)
     free(number);
 }
 
-/* Numbers the values that this worker has found: with a new dictionary (makes), or with that of the schema. All ranks. */
+/* Sets (*number)[column][place] for the values that this worker has found: by a new dictionary (makes), or by the dictionary of the
+ * schema. All ranks. */
 static int schema_number_values(tr_data *data, bool makes, const struct tr_column_seen *seen,
                                 const struct tr_matrix *m, const struct tr_disk_column *noted,
                                 uint32_t ***number)
@@ -253,7 +254,7 @@ static int label_compare_names(const void *a, const void *b)
     return tr_value_compare(x->text, x->n, y->text, y->n);
 }
 
-/* Sets s->labels: the texts of all workers, sorted. */
+/* Sorts the labels of all workers into s->labels. */
 static int schema_sort_labels(struct tr_schema *s, const char *path, const struct tr_ids *all)
 {
     TR_FREED struct label_name *sorted = NULL;
@@ -272,7 +273,7 @@ static int schema_sort_labels(struct tr_schema *s, const char *path, const struc
     return TR_OK;
 }
 
-/* Sets s->labels, and replaces the places of labels by their numbers. */
+/* Makes s->labels, and replaces the places of labels in rows and in `labels` by their numbers in s->labels. */
 static int schema_settle_labels(tr_data *data, const struct tr_column_seen *seen, struct tr_labels *labels)
 {
     struct tr_schema *s = data->state->schema;
@@ -330,7 +331,7 @@ int tr_schema_make_keys(tr_data *data, const tr_data *like, struct tr_reading *i
                          tr_job_where(tr->job, "data.hash"));
     for (size_t c = 0; c < s->n && tr_is(tr, TR_SLAVE); c++)
         converts = converts || (s->column[c].type == TR_COLUMN_NUMBER && in->seen[c].missing);
-    if (status == TR_OK && converts && state->on_disk) { /* when rows are written */
+    if (status == TR_OK && converts && state->on_disk) { /* the writer converts rows */
         in->writer.makes_keys = true;
         in->writer.columns = s->n;
         in->writer.number = number;
@@ -341,7 +342,7 @@ int tr_schema_make_keys(tr_data *data, const tr_data *like, struct tr_reading *i
     numbers_free(number, s->n);
     status = tr_agree(tr, status);
     data->columns = s->keys;
-    if (state->on_disk && plain) return status; /* rows as they were read */
+    if (state->on_disk && plain) return status; /* rows stay as they were read */
     data->total_nonzeros = state->on_disk ? in->writer.nonzeros : tr_matrix_nonzeros(&state->rows);
     if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &data->total_nonzeros, 1);
     return status == TR_OK ? tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &state->unknown, 1) : status;
@@ -367,7 +368,7 @@ static int label_compare(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* If workers have found the maximum number of labels, only the last of them sends its labels. */
+/* If workers have found TR_LABELS_MOST labels, one of them, that with the highest rank, sends its labels: these are enough. */
 int tr_labels_unite(tr_context *tr, const struct tr_labels *labels, tr_data *data)
 {
     uint64_t most = (uint64_t)labels->bits.n << 32 | (uint64_t)tr->rank, n = 0;
@@ -492,7 +493,7 @@ void tr_schema_say(const tr_data *data)
     if (categories)
         line_add(&l, "%s%zu categor%s (", l.n ? ", " : "", categories, categories == 1 ? "y" : "ies");
     size_t shown = 0;
-    for (size_t c = 0; c < s->n && shown <= SHOWN; c++) { /* the first few with their number of values */
+    for (size_t c = 0; c < s->n && shown <= SHOWN; c++) { /* SHOWN categories with their number of values */
         if (s->column[c].type != TR_COLUMN_CATEGORY) continue;
         tr_schema_column_text(s, c, name);
         if (shown == SHOWN) line_add(&l, ", …");

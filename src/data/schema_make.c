@@ -14,13 +14,13 @@ static const char *const type_words[] = {"number", "category", "label", "label",
 
 /* ---- names and types, from the first lines ---- */
 
-/* The differences between successive numbers of a column. */
+/* Counts of successive numbers of a column, which show whether single precision is sufficient. */
 struct steps {
     double last;
-    size_t n, differ, lost; /* numbers; different from the one before; of these, equal in single precision */
+    size_t n, differ, lost; /* all; those that differ from the number before; and do not as floats */
 };
 
-/* The values of the first lines. */
+/* What look_at_field() finds in the first lines of a file. */
 struct look {
     const char *path;
     struct tr_ids *names;
@@ -28,7 +28,7 @@ struct look {
     bool *known;              /* a value of the column has been seen */
     struct steps *steps;
     size_t n;
-    const struct tr_schema *schema;
+    const struct tr_schema *schema; /* for data.missing */
 };
 
 static int look_at_field(void *state, size_t line, size_t field, const char *text, size_t n)
@@ -58,7 +58,7 @@ static int look_at_field(void *state, size_t line, size_t field, const char *tex
     }
     if (is_number) {
         struct steps *s = &l->steps[field];
-        double now = (double)value; /* unless it is finite */
+        double now = (double)value; /* stays if the value is nan or inf */
         (void)tr_value_is_number(text, n, &now);
         bool differs = s->n++ > 0 && now != s->last;
         s->differ += differs;
@@ -71,7 +71,8 @@ static int look_at_field(void *state, size_t line, size_t field, const char *tex
     return TR_OK;
 }
 
-/* Columns without names are called by their numbers. */
+/* Finds names and types of columns from the first lines of a file. Without names in the file, columns are named by their
+ * numbers. */
 static int schema_look(const struct tr_files *files, const struct tr_head *heads, size_t file,
                        struct tr_schema *s)
 {
@@ -118,8 +119,8 @@ static void column_set_type(struct tr_column *c, uint8_t type)
     c->fixed = type != TR_COLUMN_LABEL;
 }
 
-/* Sets the types of data.columns, «name: type» each: those of names, or of patterns. A pattern applies to all columns that match
- * it, except the label and columns that a name has set. */
+/* Applies data.columns, a list of «name: type». patterns = false: only the names of columns; true: only the patterns, for all
+ * columns that match except the label and columns that a name has set. */
 static int schema_set_types(const tr_job *job, const struct tr_files *files, struct tr_schema *s,
                             bool patterns)
 {
@@ -156,7 +157,7 @@ static int schema_set_types(const tr_job *job, const struct tr_files *files, str
     return TR_OK;
 }
 
-/* Columns that the job excludes from data and labels. */
+/* Returns whether the column is no feature and no label. */
 static bool column_is_excluded(const struct tr_column *c)
 {
     return c->type == TR_COLUMN_ID || c->type == TR_COLUMN_IGNORE || c->type == TR_COLUMN_WEIGHT;
@@ -167,7 +168,8 @@ static bool column_is_label(const struct tr_column *c)
     return c->type == TR_COLUMN_LABEL || c->type == TR_COLUMN_NAMED_LABEL;
 }
 
-/* data.label: auto. Finds the last column if it is called like a label, else the first that is; otherwise the first or the last. */
+/* Guesses the label for data.label: auto. It is the last column if its name is that of a label, otherwise the first column with
+ * such a name; if there is none, the first or the last column, see tr_table_head(). */
 static size_t schema_guess_label(const struct tr_schema *s, const struct tr_head *head)
 {
     static const char *const names[] = {"label", "labels", "class", "target", "y", "outcome", "response"};
@@ -195,7 +197,7 @@ static int schema_find_label(const tr_job *job, const struct tr_files *files, co
 {
     const char *label = job->data.label;
     size_t c = s->n;
-    s->label = s->n; /* that of data.columns */
+    s->label = s->n; /* first find the label in data.columns */
     for (size_t k = 0; k < s->n; k++) {
         if (column_is_label(&s->column[k]) && s->label < s->n)
             return tr_fail(TR_ERR_CONFIG, "%s: data.columns has two columns for labels, expected one",
@@ -220,7 +222,7 @@ static int schema_find_label(const tr_job *job, const struct tr_files *files, co
     return TR_OK;
 }
 
-/* The column of data.weight or data.columns. A data.weight that is no column is a file. */
+/* Finds the column with weights, by data.weight or data.columns. If data.weight is no column, it names files. */
 static int schema_find_weight(const tr_job *job, struct tr_schema *s)
 {
     size_t c = *job->data.weight ? tr_schema_find(s, job->data.weight) : s->n, found = s->n;
@@ -278,7 +280,7 @@ static int schema_add_crosses(const tr_job *job, const struct tr_files *files, s
     return TR_OK;
 }
 
-/* data.positive: rows of one label against all others. */
+/* Applies data.positive: one label becomes class 1, all others class 0. */
 static int schema_set_positive(const tr_job *job, struct tr_schema *s)
 {
     char others[TR_NAME_LONGEST + 8], room[TR_VALUE_ROOM];
@@ -339,7 +341,7 @@ int tr_schema_make(const tr_job *job, const struct tr_files *files, const struct
 
 /* ---- the columns of each file ---- */
 
-/* Whether a column is part of a crossed one. */
+/* Returns whether a column is a part of a crossed column. */
 static bool schema_crosses_column(const struct tr_schema *s, size_t column)
 {
     for (size_t i = 0; i < s->crosses; i++)
@@ -348,7 +350,7 @@ static bool schema_crosses_column(const struct tr_schema *s, size_t column)
     return false;
 }
 
-/* Finds the columns of a file by its names. */
+/* Finds the columns of a file's fields by their names. */
 static int binding_by_name(const struct tr_schema *s, const struct tr_files *files, size_t file,
                            const struct tr_head *head, bool label_needed, struct tr_binding *b)
 {
@@ -381,7 +383,8 @@ static int binding_by_name(const struct tr_schema *s, const struct tr_files *fil
     return TR_OK;
 }
 
-/* Finds the columns of a file by their order: all columns, or all except those that may be absent, the label and the weight. */
+/* Finds the columns of a file's fields by their order: all columns, or all columns except the label, unless label_needed, and the
+ * weight. */
 static int binding_by_order(const struct tr_schema *s, const char *path, uint64_t fields, bool label_needed,
                             struct tr_binding *b)
 {
@@ -402,7 +405,7 @@ static int binding_by_order(const struct tr_schema *s, const char *path, uint64_
     return TR_OK;
 }
 
-/* A file of HDF5 has stored whether a column is of texts or of numbers. */
+/* Checks that columns have the same kind, texts or numbers, as in an HDF5 file with named columns. */
 static int binding_check_kinds(const struct tr_schema *s, const struct tr_file *file,
                                const struct tr_binding *b)
 {

@@ -11,21 +11,21 @@
 
 #include "data/reader.h"
 
-/* problem: of the field at token, or of the line if it ends there. */
+/* Notes the error of the field at token, or of the line if the line ends there. */
 static const char *triples_bad(struct tr_reader *r, const char *token, const char *problem)
 {
     char separator = r->head->separator ? r->head->separator : TR_SEPARATOR_BLANKS;
     return tr_reader_bad(r, tr_at_line_end(token) ? NULL : token, separator, "%s", problem);
 }
 
-/* A record takes at least six bytes. */
+/* Allocates memory for the records of a chunk: a record takes at least six bytes of text. */
 static int triples_room(struct tr_reader *r, size_t bytes)
 {
     if (r->options->rating) return TR_OK;
     return TR_GROW(&r->triples.triple, &r->triples.triple_capacity, r->triples.n + bytes / 6 + 2);
 }
 
-/* Reads up to three numbers of a line of a sample; returns how many. */
+/* Reads up to three numbers of a line of a sample. Returns how many numbers it has read. */
 static int sample_read_three(const char *line, double number[3])
 {
     int n = 0;
@@ -47,7 +47,8 @@ static const char *sample_next_line(const char *line)
 
 /* ---- ratings: any line ---- */
 
-/* Reads the field at p without quotes and blanks around it. A quote ends only where a field may end. False: it is not text. */
+/* Reads the field at p without quotes and blanks around it. Only a quote before a separator or the end of the line ends a quoted
+ * field. Returns false if the field has bytes that are not text. */
 static bool rating_read_field(const char *p, char separator, struct tr_field *f)
 {
     while (tr_is_padding(*p, separator)) p++;
@@ -75,7 +76,7 @@ struct rating {
     float value;
 };
 
-/* Parses any line. Returns an error text or NULL. *at: the field with the error. */
+/* Parses any line. Returns NULL, or an error text, and then sets *at to the field with the error. */
 static const char *rating_parse(const char *p, char separator, bool third_may_miss, struct rating *rating,
                                 const char **at)
 {
@@ -105,7 +106,7 @@ static const char *rating_parse(const char *p, char separator, bool third_may_mi
     return end && !finite ? "the rating is too large for a 32-bit float" : "the rating is not a number";
 }
 
-/* Adds an id, as a number unless ids are text. *is_text: it is not a number, and not added. */
+/* Adds an id to a list of texts or of numbers. *is_text: the list is of numbers, the id is no number, and was not added. */
 static int rating_add_id(struct tr_ids *ids, const struct tr_field *f, uint32_t *place, bool *is_text)
 {
     uint64_t number;
@@ -114,7 +115,7 @@ static int rating_add_id(struct tr_ids *ids, const struct tr_field *f, uint32_t 
     return ids->are_text ? tr_ids_add_text(ids, f->text, f->n, place) : tr_ids_add_number(ids, number, place);
 }
 
-/* Reads a line that does not consist of numbers and separators only. */
+/* Reads any line, slowly. */
 static const char *rating_read_any(struct tr_reader *r, const char *p, struct tr_triple *t)
 {
     struct rating rating;
@@ -139,7 +140,7 @@ static const char *rating_read_any(struct tr_reader *r, const char *p, struct tr
     return p;
 }
 
-/* Passes the rating on. */
+/* Calls options->rating with the record of a line. */
 static const char *rating_hand_out(struct tr_reader *r, const char *p)
 {
     struct rating line;
@@ -157,7 +158,7 @@ static const char *rating_hand_out(struct tr_reader *r, const char *p)
 
 /* ---- ratings: the usual line ---- */
 
-/* Reads digits and returns their end; NULL if there is none, a leading zero, or more than 64 bits. */
+/* Reads digits and returns their end. Returns NULL if there are none, there is a leading 0, or the number exceeds 64 bits. */
 static inline const char *rating_read_id(const char *p, uint64_t *id)
 {
     uint64_t word = tr_load8(p);
@@ -183,8 +184,8 @@ static inline const char *rating_line_end(const char *p)
     }
 }
 
-/* Reads number separator number separator rating, with separators of `width` bytes. Returns the newline, or NULL for any other
- * line. Most time is spent here. */
+/* Reads a usual line: number, separator, number, separator, rating. A separator has `width` equal bytes. Returns the newline, or
+ * NULL if the line has another form. Most time is spent here. */
 static inline const char *rating_read_plain(const char *p, char separator, size_t width, uint64_t *user,
                                             uint64_t *item, float *value)
 {
@@ -193,7 +194,7 @@ static inline const char *rating_read_plain(const char *p, char separator, size_
     p = rating_read_id(p + width, item);
     if (TR_RARELY(!p || *p != separator || p[width - 1] != separator)) return NULL;
     p += width;
-    if (tr_is_digit(*p) && p[1] == separator && p[width] == separator) { /* most ratings are a digit */
+    if (tr_is_digit(*p) && p[1] == separator && p[width] == separator) { /* most ratings are one digit */
         *value = (float)(*p - '0');
         return rating_line_end(p + 2);
     }
@@ -233,8 +234,9 @@ static int ratings_head(const struct tr_first_lines *first, int header, struct t
     return tr_table_head(first, true, header, head);
 }
 
-/* If users ascend, their number is proportional to the text; otherwise the maximum of a few thousand ids is near that of all ids. Ids
- * that are text are few in comparison to the ratings. */
+/* Estimates users and items by the largest ids of the sample. If users ascend, their number is proportional to the length of the
+ * text; otherwise the maximum of a few thousand ids is near the maximum of all. If ids are text, assumes 20 ratings per user and 50
+ * per item. */
 static int ratings_estimate(const struct tr_sample *sample, double text, double files, tr_data_size *size)
 {
     double lines = 0, user = 0, item = 0, before = 0, three[3];
@@ -260,7 +262,7 @@ const struct tr_text_format tr_ratings_format = {
 
 /* ---- docword ---- */
 
-/* Reads three lines of one whole number each. Returns their end, or NULL. */
+/* Reads the header, three lines of one whole number each. Returns its end, or NULL if there is no header. */
 static const char *docword_read_header(const char *p, const char *end, struct tr_head *head)
 {
     uint64_t *to[] = {&head->documents, &head->words, &head->nonzeros};
@@ -273,7 +275,7 @@ static const char *docword_read_header(const char *p, const char *end, struct tr
     return p;
 }
 
-/* Requires a record after the header: three single numbers may be a table of one column. */
+/* Requires a header and a record after it: only three lines of one number may be a table of one column. */
 static bool docword_sniff(const char *p, const char *end)
 {
     struct tr_head head;
@@ -304,7 +306,8 @@ static int docword_head(const struct tr_first_lines *first, int header, struct t
     return tr_fail(TR_ERR_DATA, "%s: more than 2^32 - 2 documents or words", first->path);
 }
 
-/* Reads one of the three numbers of a line, 1 to `most`, and the blanks after it. Returns an error text, or NULL and moves *p. */
+/* Reads one of the three numbers of a line, 1 to `most`, and the blanks after it. Returns NULL and moves *p to their end, or
+ * returns an error text. */
 static inline const char *docword_read_number(const char **p, uint64_t most, const char *not_a_number,
                                               const char *outside, uint64_t *number)
 {
@@ -361,7 +364,7 @@ static int docword_lines(struct tr_reader *r, const struct tr_chunk *lines)
     return tr_each_line(r, lines, docword_read);
 }
 
-/* The header contains the sizes, a sample the mean of the counts. */
+/* The header contains all sizes except the number of tokens, for which the sample has the mean of the counts. */
 static int docword_estimate(const struct tr_sample *sample, double text, double files, tr_data_size *size)
 {
     double header[3] = {0}, sum = 0, n = 0, three[3];
