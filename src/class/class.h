@@ -1,4 +1,4 @@
-/* class/: services for classes of models (trireme/model.h).
+/* class/: services for classes of models. A class implements one kind of model (struct tr_model_class in trireme/model.h).
  *
  *   fields         writing and reading model.h5
  *   query          predict, evaluate and inspect
@@ -15,7 +15,7 @@
 
 /* ---- model files (fields.c) ---- */
 
-/* Writes <folder>/model.h5. All ranks, after the stages.
+/* Writes <folder>/model.h5. All ranks, after training.
  *
  * @return the agreed status
  */
@@ -27,13 +27,13 @@ int tr_model_check_fields(tr_context *tr, const tr_model_class *class, void *mod
 /* A model of any class on one process. */
 struct tr_model {
     const tr_model_class *class;
-    char *path;               /* of the file */
-    tr_job *job;              /* job that trained it; NULL: not in the file, or no longer valid */
-    char *text;               /* text of the job in the file; NULL: none */
+    char *path;               /* path of the model file */
+    tr_job *job;              /* the job that trained it; NULL: not in the file, or invalid in this version */
+    char *text;               /* text of this job in the file; NULL: none */
     struct tr_schema *schema; /* columns of the training data; NULL: unknown. Set by tr_model_read() */
     void *model;
     const char *type;  /* model.type; set by tr_model_read() */
-    bool other_plugin; /* the plugin differs from the one that trained the model */
+    bool other_plugin; /* the loaded plugin has another checksum than the plugin that trained the model */
 };
 
 /* Determines the kind of a file from its first bytes. TR_ERR_NO_INPUT. */
@@ -48,10 +48,10 @@ int tr_file_kind(const char *path, enum tr_file_kind *kind);
  */
 int tr_model_open(const char *path, const char *plugin, struct tr_model *model);
 
-/* As tr_model_open(), for a model of the class of the job. */
+/* Does the same as tr_model_open(), and fails unless the model has the class of the job. */
 int tr_model_open_own(const tr_context *tr, const char *path, struct tr_model *model);
 
-/* Reads the members of the model. */
+/* Reads the members of an open model: sets model->model, type and schema. */
 int tr_model_read(struct tr_model *model);
 
 /* Prints one line per field: attributes with their values, arrays with their shapes. Reads the fields again. */
@@ -68,40 +68,42 @@ void tr_model_close(struct tr_model *model);
 
 /* ---- queries (query.c) ---- */
 
-/* A curve of evaluate --plot: n points between 0 and 1. */
+/* A curve of evaluate --plot: n points with coordinates between 0 and 1. */
 struct tr_curve {
-    char *name, *x, *y;
+    char *name, *x, *y; /* titles of the curve and of the axes */
     size_t n;
     double (*point)[2];
 };
 
+/* A call of predict, evaluate or inspect. */
 struct tr_ask {
     enum tr_asked command;
     char *const *file;
     size_t files;
     const struct tr_given *given;
     size_t n_given;
-    const char *format; /* of the files; NULL: as in the job, or detected */
+    const char *format; /* format of the files; NULL: that of the job, or detected */
     FILE *out;
-    const char *output; /* name of the output */
-    const char *id;     /* predict: column that is printed before each prediction; NULL: none */
+    const char *output; /* name of `out` in messages */
+    const char *id;     /* predict: column whose text is printed before each prediction; NULL: none */
     bool json;
-    /* Called with the curves of evaluate; may be NULL. */
+    /* Called with the n curves of evaluate; may be NULL. */
     int (*draw)(void *state, const struct tr_curve *curve, size_t n);
     void *draw_state;
-    /* Ranks that share the rows of predict; rank 0 prints all predictions in order. NULL: one process. */
+    /* The ranks that divide the rows among themselves; rank 0 prints all predictions in the order of rows. NULL: one process. */
     tr_context *tr;
 };
 
 /* Reads the model, executes the command and prints its results. All ranks of `tr`; the status is not agreed. */
 int tr_model_ask(struct tr_model *model, const struct tr_ask *ask);
 
-/* For callers that have the rows in memory: reads the model and calls ready(). The caller calls predict(), evaluate() and
- * figures() of the class. */
+/* For callers that have rows in memory: reads the model and calls ready() of its class. The caller then calls predict(), evaluate()
+ * and figures() of the class. */
 int tr_query_open(struct tr_model *model, const struct tr_ask *ask, tr_query **query);
 void tr_query_close(tr_query **query); /* *query may be NULL */
 
-/* Return the form of the rows, the name of output i, and the name and value of result i; NULL after the last one. */
+/* tr_query_form() returns how rows must be read. The others return the name of output i, and name and value of figure i; NULL:
+ * there is no such output or figure. */
 const tr_read_options *tr_query_form(const tr_query *query);
 const char *tr_query_output_name(const tr_query *query, size_t i);
 const char *tr_query_figure(const tr_query *query, size_t i, double *value);

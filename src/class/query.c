@@ -16,26 +16,26 @@
 
 struct output {
     char *name;
-    int digits;
+    int digits; /* see query_print_number() */
 };
 
 struct figure {
     char *name;
     double value;
-    char *text;     /* NULL: for --json only */
-    bool text_only; /* not for --json */
+    char *text;     /* the value as it is printed; NULL: the figure is for --json only */
+    bool text_only; /* the figure is not for --json */
 };
 
 struct tr_query {
     const struct tr_ask *ask;
     const struct tr_model *model;
-    tr_read_options rows;
+    tr_read_options rows; /* how rows are read */
     struct output *output;
     struct figure *figure;
     struct tr_curve *curve;
     size_t outputs, output_capacity, figures, figure_capacity, curves, curve_capacity;
     uint64_t unlabelled; /* rows that were skipped because they have no label */
-    double *out;         /* outputs of a block of rows */
+    double *out;         /* outputs of the current rows, one row after the other */
     size_t out_capacity;
     uint64_t n, unknown; /* number of rows, and of non-zeros in columns that the model does not have */
 };
@@ -188,7 +188,7 @@ static bool class_reads_format(const tr_model_class *class, const char *format)
     return false;
 }
 
-/* Determines the format from the command line, or from the job of the model. */
+/* Determines the format of the rows from the command line, or from the job of the model. */
 static int query_find_format(tr_query *q)
 {
     static const char *const words[] = {TR_FORMAT_WORDS};
@@ -221,7 +221,7 @@ static int query_find_format(tr_query *q)
     return TR_OK;
 }
 
-/* Prints a number: in the fewest digits (TR_SHORTEST), as the name of a label (TR_AS_LABEL), or in this number of digits. */
+/* Prints a number with `digits` digits. TR_SHORTEST: with the digits that identify a float; TR_AS_LABEL: as a label's name. */
 static bool query_print_number(const tr_query *q, double value, int digits)
 {
     FILE *file = q->ask->out;
@@ -278,7 +278,7 @@ static void query_note_unknown(const tr_query *q)
             q->unknown, strcmp(q->model->class->data_formats[0], "libsvm") == 0 ? "features" : "columns");
 }
 
-/* Reads the files, which are searched for in the folders of the job of the model. */
+/* Reads the files, which are searched in data.folders of the job that trained the model. */
 static int query_read_files(tr_query *q)
 {
     char **path;
@@ -341,7 +341,7 @@ static void query_show_figures(const tr_query *q)
 static int query_inspect(tr_query *q)
 {
     const struct tr_model *m = q->model;
-    bool whole = true; /* no flag with TR_ALONE is given */
+    bool whole = true; /* false: a flag with TR_ALONE is given, so only its result is printed */
     for (const tr_flag *flag = m->class->flags; flag && flag->name; flag++)
         if (flag->commands & TR_ALONE && tr_query_given(q, flag->name)) whole = false;
     if (whole) tr_line(q, "model", "%s", m->type);
@@ -408,7 +408,7 @@ static void query_free(tr_query *q)
 
 /* ---- several ranks ---- */
 
-enum { PIECE = 1 << 20 };
+enum { PIECE = 1 << 20 }; /* maximum bytes of a message with predictions */
 
 static bool query_message_is_here(const tr_context *tr, int rank, MPI_Message *message, int *bytes)
 {
@@ -419,8 +419,8 @@ static bool query_message_is_here(const tr_context *tr, int rank, MPI_Message *m
     return here;
 }
 
-/* Moves the outputs of all ranks to rank 0 in the order of ranks, which is the order of the rows, in pieces; the last piece of a rank
- * is empty. */
+/* Sends the printed predictions of all ranks to rank 0, which prints them in the order of ranks, the order of the rows. A rank
+ * sends them in pieces, and an empty piece at the end. */
 static int query_move_printed(const tr_query *q, char *piece)
 {
     tr_context *tr = q->ask->tr;

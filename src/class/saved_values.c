@@ -1,6 +1,6 @@
-/* Maps the category codes of a saved model to those of the training data. Codes are assigned by frequency, so they differ between
- * data. Rank 0 has the texts of the values of the model; the dictionary of the training data, which is distributed over the
- * workers, gives their codes. */
+/* Maps the category codes of a saved model to those of the training data. The code of a value is its number in a dictionary, which
+ * orders values by frequency, so codes differ between data sets. Rank 0 has the texts of the model's values, and finds their codes
+ * in the dictionary of the training data, which is distributed over the workers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,8 +14,8 @@
 struct tr_saved_values {
     char *path;
     struct tr_schema *schema; /* of the model; NULL: its columns have no names */
-    uint32_t *column;         /* column of the schema for each column of the model */
-    uint32_t **number;        /* code in the training data, by column and value */
+    uint32_t *column;         /* of each column of the model, its index in the schema */
+    uint32_t **number;        /* number[column of the model][code in the model]: code in the training data */
     size_t columns;
 };
 
@@ -26,14 +26,14 @@ static bool ids_equal(const struct tr_ids *a, size_t i, const struct tr_ids *b, 
     return n == m && memcmp(x, y, n) == 0;
 }
 
-/* Returns the first column from `at` that is one key in rows; s->n: none. */
+/* Returns the index of the first column, from `at` on, that has keys; s->n: there is none. */
 static size_t next_column(const struct tr_schema *s, size_t at)
 {
     while (at < s->n && s->column[at].keys == 0) at++;
     return at;
 }
 
-/* Formats a column for messages: «city (category)». */
+/* Writes name and type of a column for messages: «city (category)». */
 static void show_column(const struct tr_schema *s, size_t column, char text[2 * TR_SHOWN_NAME])
 {
     char name[TR_SHOWN_NAME];
@@ -72,7 +72,7 @@ static int saved_compare_columns(const char *path, const struct tr_schema *data,
     return same ? TR_OK : tr_fail(TR_ERR_DATA, "%s: the names of its labels are not those of the data", path);
 }
 
-/* Rank 0. */
+/* Reads a model on rank 0, and prepares its columns. */
 static int saved_open(const tr_context *tr, const char *path, struct tr_model *m, tr_saved_values **values)
 {
     TR_TRY(tr_model_open_own(tr, path, m));
@@ -90,7 +90,7 @@ static int saved_open(const tr_context *tr, const char *path, struct tr_model *m
     return TR_NEW(&v->number, v->columns);
 }
 
-/* Requests the codes of all values of the model, by column of the training data. */
+/* Makes the requests for the codes of all values of the model: asked[c] for column c of the training data. */
 static int saved_ask(const struct tr_schema *data, const tr_saved_values *v, struct tr_counted **asked)
 {
     static const struct tr_ids none = {.are_text = true};
