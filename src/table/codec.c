@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <tgmath.h> /* fabs() of a float is one of floats */
+#include <tgmath.h> /* so that fabs() of a float is a float */
 
 #include "base/base.h"
 #include "table/storage.h"
@@ -10,7 +10,7 @@
 
 /* ======== elements ======== */
 
-/* ---- copies: only the size of a unit matters ---- */
+/* ---- copies, which depend on the size of a unit ---- */
 
 void tr_copy_segment(const struct tr_segment *s, size_t bytes, const void *share, void *view)
 {
@@ -61,7 +61,7 @@ uint32_t tr_leave_zeros_out(uint32_t n, size_t bytes, uint32_t *unit, const void
     uint32_t left = 0;
     const char *from = values;
     TR_FOR_SIZE(bytes, {
-        for (uint32_t i = 0; i < n; i++) { /* written in any case: a branch would be mispredicted */
+        for (uint32_t i = 0; i < n; i++) { /* writes even zeros, because a branch would be mispredicted */
             bool any = !tr_is_zero(from + i * SIZE, SIZE);
             unit[left] = unit[i];
             memmove((char *)to + left * SIZE, from + i * SIZE, SIZE);
@@ -71,7 +71,7 @@ uint32_t tr_leave_zeros_out(uint32_t n, size_t bytes, uint32_t *unit, const void
     return left;
 }
 
-/* Radix sort by 11 bits at a time, the lowest first; bits that are equal in all entries are skipped. */
+/* Radix sort by 11 bits per pass, the lowest first. A pass is skipped if its bits are equal in all entries. */
 void tr_sort_by_upper_half(uint64_t *entry, uint64_t *spare, size_t n)
 {
     enum { BITS = 11, DIGITS = 1 << BITS };
@@ -91,7 +91,7 @@ void tr_sort_by_upper_half(uint64_t *entry, uint64_t *spare, size_t n)
     if (now != entry) memcpy(entry, now, n * sizeof *entry);
 }
 
-/* ---- sums: the type matters ---- */
+/* ---- sums, which depend on the type ---- */
 
 void tr_add_elements(enum tr_dtype dtype, size_t n, const void *a, void *b)
 {
@@ -123,7 +123,7 @@ void tr_add_units(enum tr_dtype dtype, const uint32_t *local, const uint32_t *po
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Units of a block: places are read, and units filtered, block by block. */
+/* Places are read, and units are filtered, in blocks of this number of units. */
 enum { BLOCK = 256 };
 
 /* Elements as bit patterns. */
@@ -136,15 +136,15 @@ typedef double __attribute__((may_alias)) real64;
 
 /* ---- rounding and widening ---- */
 
-/* How reals of one type are rounded to one format. */
+/* Conversions between reals of one type and one narrow format. */
 struct narrowing {
     void (*narrow)(size_t n, const void *x, void *narrow);
     void (*widen)(size_t n, const void *narrow, void *x);
     void (*keep_rest)(size_t n, const void *x, const void *narrow, void *rest); /* rest += x - narrow */
 };
 
-/* FORMAT is f16, bf16 or f8, BITS its size; TO_FLOAT converts reals of TYPE to f32. If x is not finite, the rest is a NaN and is
- * not kept. */
+/* Defines struct narrowing NAME. FORMAT is f16, bf16 or f8, BITS its size; TO_FLOAT converts reals of TYPE to f32. If x is not
+ * finite, x - narrow is a NaN, and is not added to the rest. */
 #define NARROWING(NAME, TYPE, FORMAT, BITS, TO_FLOAT)                                                        \
     TR_CPU_CLONES static void round_##NAME(size_t n, const void *x, void *narrow)                            \
     {                                                                                                        \
@@ -178,12 +178,12 @@ NARROWING(f64_f16, real64, f16, 16, tr_odd_float)
 NARROWING(f64_bf16, real64, bf16, 16, tr_odd_float)
 NARROWING(f64_f8, real64, f8, 8, tr_odd_float)
 
-/* How elements look in a message. */
+/* The form of elements in a message. */
 struct form {
     int precision;
-    const struct narrowing *narrowing; /* NULL: in full */
-    size_t element, unit;              /* bytes of one */
-    uint64_t mask;                     /* bits that are 0 only in zeros: all but the sign of a real */
+    const struct narrowing *narrowing; /* NULL: elements are in full precision */
+    size_t element, unit;              /* bytes per element and per unit */
+    uint64_t mask; /* bits that are all 0 in zeros only: all bits except the sign of a real */
 };
 
 static struct form codec_form(const struct tr_slice *s, int precision)
@@ -206,14 +206,14 @@ static struct form codec_form(const struct tr_slice *s, int precision)
     return form;
 }
 
-/* ---- which units are not zero: a bit for each, in words ---- */
+/* ---- bitmaps of the units that are not zero ---- */
 
 static size_t codec_words(size_t n)
 {
     return (n + 63) / 64;
 }
 
-/* Eight bytes of 0 or 1 as bits: the multiplication moves byte i's to bit 56 + i, and nothing else there. */
+/* Packs eight bytes of 0 or 1 into 8 bits: the multiplication moves byte i to bit 56 + i without carries. */
 INLINE uint64_t codec_gather_bits(const uint8_t flag[8])
 {
     uint64_t eight;
@@ -224,7 +224,7 @@ INLINE uint64_t codec_gather_bits(const uint8_t flag[8])
     return (eight * 0x0102040810204080u) >> 56;
 }
 
-/* Elements of a size as unsigned integers of type B. */
+/* Compiles the block for elements of 1, 2, 4 and 8 bytes as unsigned integers of type B, and runs the version for `bytes`. */
 #define FOR_BITS(bytes, ...)                                                                                 \
     switch (bytes) {                                                                                         \
         CASE_BITS(1, bits8, __VA_ARGS__)                                                                     \
@@ -265,7 +265,7 @@ TR_CPU_CLONES static size_t codec_count_bits(size_t n, const uint64_t *word)
     return count;
 }
 
-/* For each set bit of the words, with its number in i. */
+/* A loop over all set bits of a bitmap; i is the number of the bit. */
 #define FOR_EACH_BIT(i, n_words, word)                                                                       \
     for (size_t w_ = 0, i; w_ < (n_words); w_++)                                                             \
         for (uint64_t left_ = (word)[w_]; left_ && (i = w_ * 64 + (size_t)__builtin_ctzll(left_), true);     \
@@ -273,7 +273,7 @@ TR_CPU_CLONES static size_t codec_count_bits(size_t n, const uint64_t *word)
 
 /* ---- moving units ---- */
 
-/* Copies the marked units of `from` contiguously to `to`, which may be `from` itself. */
+/* Copies the units of `from` whose bits are set contiguously to `to`, which may be equal to `from`. */
 static void codec_compact(size_t n_words, const uint64_t *word, size_t unit_bytes, const void *from, void *to)
 {
     char *out = to;
@@ -286,9 +286,9 @@ static void codec_compact(size_t n_words, const uint64_t *word, size_t unit_byte
 })
 }
 
-/* ---- gaps between set bits: functions of their own, whose loops keep all variables in registers ---- */
+/* ---- gaps between set bits: in separate functions, whose loops keep all variables in registers ---- */
 
-/* Most gaps are one byte; the inner loop is for the others. */
+/* Returns the size of the gaps in bytes. Most gaps take one byte; the inner loop is for longer ones. */
 static size_t gaps_bytes(size_t n_words, const uint64_t *word)
 {
     size_t bytes = 0, next = 0;
@@ -314,8 +314,8 @@ static unsigned char *gaps_write(size_t n_words, const uint64_t *word, unsigned 
 
 /* ---- encoding ---- */
 
-/* Offset of a scratch bitmap behind the longest values and places. Places take at most a bitmap; if the job fixes `sparse`, at most
- * a byte for each unit, because a longer gap skips more units than it has bytes. */
+/* Returns the offset of the temporary bitmap in the output, behind the longest possible message. Places take at most the size of a
+ * bitmap or, if the job sets encoding sparse, one byte per unit, because a gap of several bytes skips more units than bytes. */
 static size_t encode_bits_offset(const struct tr_slice *s, struct tr_wire wire)
 {
     size_t places = codec_words(s->n) * sizeof(uint64_t);
@@ -346,7 +346,7 @@ size_t tr_encode(const struct tr_slice *s, struct tr_wire wire, const void *valu
         codec_mark(&form, s->n, s->width, from, bits);
         count = codec_count_bits(words, bits);
     }
-    if (encoding == TR_ENCODING_AUTO) { /* the shortest; of equals the one that is read faster */
+    if (encoding == TR_ENCODING_AUTO) {
         size_t places = count < bitmap ? tr_min_size(bitmap, gaps_bytes(words, bits)) : bitmap;
         encoding = (s->n - count) * form.unit <= places ? TR_ENCODING_DENSE
                    : places < bitmap                    ? TR_ENCODING_SPARSE
@@ -355,7 +355,7 @@ size_t tr_encode(const struct tr_slice *s, struct tr_wire wire, const void *valu
     const bool dense = encoding == TR_ENCODING_DENSE;
     if (!dense) codec_compact(words, bits, form.unit, from, values);
     else if (from != values && s->n > 0) memcpy(values, from, s->n * form.unit);
-    /* the head, and the places behind the values */
+    /* writes the head, and the places behind the values */
     const uint32_t units = (uint32_t)(dense ? s->n : count);
     const char head[4] = {(char)encoding, (char)form.precision, (char)s->dtype, 0};
     memcpy(out, head, sizeof head);
@@ -376,7 +376,7 @@ static int codec_malformed(const struct tr_slice *s, const char *what)
     return tr_fail(TR_ERR_PEER, "a message of %u units of %zu elements is damaged: %s", s->n, s->width, what);
 }
 
-/* Words of a bitmap lie behind values of any size: not aligned. */
+/* Reads word i of the bitmap, which is not aligned because values of any size precede it. */
 static uint64_t decode_bitmap_word(const struct tr_encoded *e, size_t i)
 {
     uint64_t word;
@@ -424,17 +424,17 @@ int tr_encoded_open(const void *bytes, size_t size, const struct tr_slice *s, st
     return TR_OK;
 }
 
-/* Reading places block by block; begins with e and place = e->place. */
+/* State of reading places block by block. Initialize e, and `place` with e->place. */
 struct reader {
     const struct tr_encoded *e;
-    const unsigned char *place; /* sparse: the next gap */
-    uint32_t done;              /* units so far */
-    uint64_t next;              /* sparse: the first unit that may follow */
-    size_t word;                /* bitmap: the next word, and the remaining bits of the previous one */
-    uint64_t left;
+    const unsigned char *place; /* sparse: address of the next gap */
+    uint32_t done;              /* number of units read so far */
+    uint64_t next;              /* sparse: number of the unit behind the one that was read last */
+    size_t word;                /* bitmap: index of the next word */
+    uint64_t left;              /* bitmap: the bits of the previous word that have not been read */
 };
 
-/* Reads eight gaps of one byte each; false: some are longer, or might end behind the last unit. */
+/* Reads eight gaps of one byte each. Returns false, and reads nothing, if one is longer or might end behind the last unit. */
 INLINE bool decode_short_gaps(struct reader *r, uint32_t *unit)
 {
     uint64_t eight;
@@ -451,7 +451,7 @@ INLINE bool decode_short_gaps(struct reader *r, uint32_t *unit)
     return true;
 }
 
-/* Lists the next n units. tr_encoded_open() has checked that a bitmap has exactly `count` bits set. */
+/* Writes the numbers of the next n units. tr_encoded_open() has checked that a bitmap has exactly `count` bits set. */
 INLINE int decode_places(struct reader *r, uint32_t n, uint32_t *unit)
 {
     const struct tr_slice *s = &r->e->slice;
@@ -482,7 +482,7 @@ INLINE int decode_places(struct reader *r, uint32_t n, uint32_t *unit)
     return TR_OK;
 }
 
-/* Units `first` to `first + n - 1` of those in the message, in full. */
+/* Decodes the values of units `first` to `first + n - 1` of the message in full precision. */
 static void decode_values(const struct tr_encoded *e, size_t first, size_t n, void *to)
 {
     struct form form = codec_form(&e->slice, e->precision);
@@ -509,7 +509,7 @@ int tr_decode_packed(const struct tr_encoded *e, void *packed)
         uint32_t first = r.done, n = e->count - first < BLOCK ? e->count - first : BLOCK;
         TR_TRY(decode_places(&r, n, unit));
         if (full) tr_scatter(unit, n, bytes, (const char *)e->value + first * bytes, packed);
-        else if (n * bytes <= sizeof room) { /* narrow values are widened together first */
+        else if (n * bytes <= sizeof room) { /* faster: widens the values of the block together */
             decode_values(e, first, n, room);
             tr_scatter(unit, n, bytes, room, packed);
         } else
@@ -608,13 +608,14 @@ bool tr_take_ascending(const unsigned char *at, size_t size, uint64_t limit, uin
 
 /* ======== filters ======== */
 
-/* A filter sets a bound for each unit, and holds back units whose elements are all below it. A bound ≤ 0 holds nothing back, and
- * numbers that are not finite are below no bound. */
+/* Every filter is implemented as a bound for each unit: the unit is held back if all of its elements are below the bound. A bound ≤
+ * 0 holds nothing back. Infinities and NaNs are not below any bound. */
 
-/* R: the type in which elements of type T are compared; integers are compared as doubles. */
+/* Defines R, the type in which elements of type T are compared. Integers are compared as doubles. */
 #define COMPARED_AS_R typedef __typeof__(_Generic((T)0, float : 0.0F, default : 0.0)) R
 
-/* Adds residuals to n units, and holds back units below their bounds. Also compiled for a width of 1. */
+/* Adds residuals to n units, and holds back units below their bounds. A macro, to compile the loop for the constant width 1 as
+ * well. */
 #define HOLD_BACK(WIDTH)                                                                                     \
     for (size_t i = 0; i < n; i++) {                                                                         \
         T *u = update + i * (WIDTH), *k = rest + i * (WIDTH);                                                \
@@ -639,13 +640,13 @@ void tr_filter_apply(const struct tr_filter *f, const struct tr_slice *s, uint64
     const int kind = f->kind;
     const size_t width = s->width;
     const bool drops = kind == TR_FILTER_KKT;
-    double most = 0; /* the bound; kkt: of |u|, rather than of the gradient */
+    double most = 0; /* bound of |u|, for kkt derived from the bound of the gradient */
     if (kind == TR_FILTER_THRESHOLD || kind == TR_FILTER_SIGNIFICANT) most = f->limit;
     if (kind == TR_FILTER_KKT) most = fabs(f->scale) * (f->alpha - f->limit);
     const uint64_t hash = tr_mix(tr_mix(f->seed) ^ (uint64_t)clock), chance = (uint64_t)(f->skip * 0x1p53);
     TR_FOR_TYPE(s->dtype, {
         COMPARED_AS_R;
-        static const R none_or_all[] = {0, (R)INFINITY}; /* because a branch would be mispredicted */
+        static const R none_or_all[] = {0, (R)INFINITY}; /* a table, because a branch would be mispredicted */
         R bound[BLOCK], limit = (R)most;
         for (size_t at = 0; at < s->n; at += BLOCK) {
             size_t n = tr_min_size(BLOCK, s->n - at);
@@ -664,7 +665,7 @@ void tr_filter_apply(const struct tr_filter *f, const struct tr_slice *s, uint64
                 for (size_t j = i * width; j < (i + 1) * width; j++) zero &= w[j] == 0;
                 bound[i] = zero ? limit : 0;
             }
-            /* 53 uniform bits are below `chance`, which is the probability times 2^53 */
+            /* holds back if 53 uniform random bits are below `chance`, the probability times 2^53 */
             for (size_t i = 0; i < n && kind == TR_FILTER_SKIP; i++)
                 bound[i] = none_or_all[tr_mix(hash + first + at + i) >> 11 < chance];
             if (width == 1) HOLD_BACK(1)

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <tgmath.h> /* sqrt() of a float is one of floats */
+#include <tgmath.h> /* so that sqrt() of a float is a float */
 
 #include "table/server.h"
 
@@ -10,22 +10,22 @@
 
 /* ---- arithmetic: value = f(value, update) ---- */
 
-/* Whether ascending units (NULL: 0 .. n-1) are contiguous, and the first of them: loops over contiguous memory are several times
- * as fast. */
+/* Whether n ascending units are contiguous, so that a loop over contiguous memory can be used, which is several times as fast. unit
+ * NULL: units 0 .. n-1. *first: the first unit. */
 static inline bool units_in_a_row(const uint32_t *unit, size_t n, size_t *first)
 {
     *first = unit && n > 0 ? unit[0] : 0;
     return !unit || n == 0 || unit[n - 1] - unit[0] == n - 1;
 }
 
-/* Rounds an increment of an integer, clamped to the range of its type. */
+/* Rounds a real to int64_t, limited to the range of the type. */
 static inline int64_t function_whole(double x)
 {
     static const double edge = 9.2e18;
     return llrint(x > edge ? edge : x > -edge ? x : -edge);
 }
 
-/* The rate of `scale`; without an argument 1 / number of pushers. */
+/* The rate of server function scale: its argument or, without an argument, 1 / number of pushers. */
 static double scale_rate(const tr_share *share)
 {
     double rate = 1.0 / tr_max_int(share->pushers, 1);
@@ -33,7 +33,7 @@ static double scale_rate(const tr_share *share)
     return rate;
 }
 
-/* Defines update_NAME(), which replaces each element v by RESULT; u is the element of the update. */
+/* Defines update_NAME(), which replaces each element v of the share by RESULT; u is the corresponding element of the update. */
 #define ARITHMETIC(NAME, RESULT)                                                                             \
     static int update_##NAME(tr_share *share, const tr_update *update)                                       \
     {                                                                                                        \
@@ -107,7 +107,7 @@ static int optimizer_update(tr_share *share, const tr_update *u)
     return TR_OK;
 }
 
-/* open() does not know for which function it is called, so each function has its own. */
+/* Defines the open() of an optimizer. Each has its own, because open() does not get the name of its function. */
 #define OPEN(NAME, KIND)                                                                                     \
     static int open_##NAME(tr_share *share)                                                                  \
     {                                                                                                        \
@@ -125,36 +125,36 @@ OPEN(ftrl, TR_FTRL)
 
 /* ======== versions ======== */
 
-/* Updates weighted by their staleness, and revised backwards.
+/* Server functions that weight updates by their staleness.
  *
- * All updates of one version v, from any worker at any time, count together as t(v) U(v): their sum times a weight, which changes
- * with each update. A worker that is behind the others revises an old version, instead of adding with full weight an update that
- * was computed from outdated values.
+ * The version of an update is that of the values from which it was computed. U(v) is the sum of all updates u of version v so far,
+ * and S(v) their number. Together they change the parameters by t(v) U(v), with a weight t(v) that is computed again after each
+ * update. So a late update changes the contribution of its old version, instead of being added with full weight.
  *
- *   dyn         t(v) = 1/S(v), S(v) being the updates in v: their mean, as DynSGD has it (Jiang et al. 2017, section 5)
- *   dyn-stable  the same, but the value contains only versions that all workers have passed; a read adds later ones, up to
- *               the version that is requested (section 6: partition synchronisation)
- *   agree       t(v) = Σ|u|² / 2|U(v)|², between 1/S(v) and 1: equal updates are averaged, orthogonal ones are added. (A limit
- *               of 4 instead of 1 was slightly faster if updates cancel each other, but unstable near the optimum.)
+ *   dyn         t(v) = 1/S(v): the mean of the updates (DynSGD, Jiang et al. 2017, section 5)
+ *   dyn-stable  t(v) as dyn, but the stored value contains only versions that all workers have passed; a read adds later versions,
+ *               up to the requested one (section 6: partition synchronisation)
+ *   agree       t(v) = Σ|u|² / 2|U(v)|², limited to 1/S(v) .. 1. (A limit of 4 instead of 1 was slightly faster if updates cancel
+ *               each other, but unstable near the optimum.)
  *
- * The rule of agree was found by simulation. It averages updates that point in one direction, whose sum would overshoot, and adds
- * updates that do not, whose mean would waste work. Each share applies it to its own part of the updates.
+ * The rule of agree was found by simulation. It approximately averages updates that have one direction, because their sum would
+ * overshoot, and adds orthogonal updates, because their mean would waste work. Each share applies it to its part of the updates.
  *
- * A version is a sorted list of units while it has less than half of them, then an array. In shares that grow it
- * stays a list.
+ * The sum of a version is a list of units while it has less than half of all units, then an array. With hash storage it stays a
+ * list.
  */
 
 struct version {
     int64_t number;
-    double count;           /* S: updates that are in it */
-    double weight;          /* t: the factor of their sum */
-    double squares, square; /* Σ|u|² and |U|² */
-    size_t n;               /* units listed */
-    uint32_t *unit;         /* NULL: all units of the share */
-    void *sum;              /* U */
+    double count;           /* S(v) */
+    double weight;          /* t(v) */
+    double squares, square; /* Σ|u|² and |U(v)|², for agree */
+    size_t n;               /* number of units in the list */
+    uint32_t *unit;         /* the list, ascending; NULL: sum has all units of the share */
+    void *sum;              /* U(v), by index in the list, or by unit */
 };
 
-/* The active versions, ascending. */
+/* The versions that have not expired, ascending. */
 struct versions {
     struct version *version;
     size_t n, capacity;
@@ -184,7 +184,7 @@ static int versions_open(tr_share *share)
     return TR_OK;
 }
 
-/* Drops the versions below a number. */
+/* Frees the versions below a number. */
 static int versions_expire(tr_share *share, int64_t version)
 {
     struct versions *own = share->own;
@@ -215,7 +215,7 @@ static size_t versions_memory(const tr_share *share)
     return bytes;
 }
 
-/* The version that the worker computes for: the one that it has read, plus its own updates since. */
+/* The version of an update: the version that the worker has read, plus the number of its own updates since. */
 static int versions_map(const tr_share *share, const tr_update *u, int64_t *version)
 {
     (void)share;
@@ -239,7 +239,8 @@ static int version_find(struct versions *own, int64_t number, struct version **f
 
 /* ---- adding an update to its version ---- */
 
-/* The sum as a list: merges the ascending lists of sum and update into a new list. */
+/* Adds an update to a sum that is a list, by merging both lists into a new one. Adds the change of t(v) U(v) to value, unless NULL.
+ * old: t(v) before the update. */
 static int version_revise_list(const tr_share *share, struct version *v, const tr_update *u, double old,
                                void *value)
 {
@@ -256,7 +257,7 @@ static int version_revise_list(const tr_share *share, struct version *v, const t
             if (j < u->n) b = u->unit ? u->unit[j] : (uint32_t)j;
             const T *before = a <= b ? sum + i++ * width : NULL;
             const T *more = b <= a ? (const T *)u->value + j++ * width : NULL;
-            bool any = before != NULL; /* a unit of the update alone may be zero */
+            bool any = before != NULL; /* false: the unit is new and zero, and is omitted */
             for (size_t k = 0; k < width; k++) {
                 T x = before ? before[k] : 0, y = more ? more[k] : 0;
                 any = any || y != 0;
@@ -268,7 +269,7 @@ static int version_revise_list(const tr_share *share, struct version *v, const t
         }
     })
     version_drop(v);
-    TR_SHRINK(&unit, n); /* units that both have were counted twice */
+    TR_SHRINK(&unit, n); /* units of both lists have been counted twice */
     TR_SHRINK(&merged, n * bytes);
     v->unit = unit;
     v->sum = merged;
@@ -278,8 +279,8 @@ static int version_revise_list(const tr_share *share, struct version *v, const t
 
 /* ---- reading a version ---- */
 
-/* The index of a unit in the sum of a version, or SIZE_MAX. Units must be looked up in ascending order; *next: the start of the
- * next search. */
+/* The index of a unit in the sum of a version, or SIZE_MAX. Look up units in ascending order, with *next = 0 before the first
+ * call. */
 static inline size_t version_place(const struct version *v, size_t unit, size_t *next)
 {
     if (!v->unit) return unit;
@@ -287,7 +288,7 @@ static inline size_t version_place(const struct version *v, size_t unit, size_t 
     return *next < v->n && v->unit[*next] == unit ? *next : SIZE_MAX;
 }
 
-/* How much the updates of a version agree: 1/(2 S) if they are all the same, 1/2 if they are at right angles. */
+/* Adds an update to Σ|u|² and |U(v)|², and returns t(v) of agree. */
 static double version_agreement(struct version *v, const tr_share *share, const tr_update *u)
 {
     double product = 0, square = 0;
@@ -312,12 +313,12 @@ static int version_add_update(const tr_share *share, const tr_update *u, bool ag
     struct version *v;
     TR_TRY(version_find(share->own, u->version, &v));
     v->count++;
-    /* adds the update to the sum; the parameters, if given, change by the same amount as t(v) U(v) */
+    /* adds the update to U(v), and the change of t(v) U(v) to `value`, unless NULL */
     double weight = agree ? version_agreement(v, share, u) : 1 / v->count;
     double old = v->weight;
     v->weight = weight;
     if (v->unit && !share->growing && 2 * (v->n + u->n) > share->units) {
-        /* the list becomes an array */
+        /* replaces the list by an array */
         size_t bytes = version_unit_bytes(share);
         char *sum;
         TR_TRY(TR_NEW(&sum, share->units * bytes));
@@ -359,7 +360,7 @@ static int update_agree(tr_share *share, const tr_update *u)
     return version_add_update(share, u, true, share->value);
 }
 
-/* value += t(v) U(v) */
+/* Adds t(v) U(v) of all versions below a number to the value, and frees them. */
 static int expire_stable(tr_share *share, int64_t version)
 {
     struct versions *own = share->own;
@@ -375,7 +376,7 @@ static int expire_stable(tr_share *share, int64_t version)
     return versions_expire(share, version);
 }
 
-/* The same for some units, which ascend, into packed memory. */
+/* Reads n ascending units as of a version: the value plus t(v) U(v) of all versions below it, packed. */
 static int read_stable(const tr_share *share, int64_t version, size_t n, const uint32_t *unit, void *packed)
 {
     const struct versions *own = share->own;
@@ -395,7 +396,7 @@ static int read_stable(const tr_share *share, int64_t version, size_t n, const u
 
 /* ======== answers ======== */
 
-/* One element as a double; loops over many elements use TR_FOR_TYPE. */
+/* Returns one element as a double. (Loops over many elements use TR_FOR_TYPE, which is faster.) */
 static double answer_element(const tr_share *share, size_t at)
 {
     TR_FOR_TYPE(share->dtype, { return (double)((const T *)share->value)[at]; })
@@ -423,7 +424,7 @@ static int answer_result(const char *answer, const void *from, size_t n, void *r
     return TR_OK;
 }
 
-/* Adds up results word by word; bit i of counts: word i is a uint64_t, not a double. */
+/* Adds a part to a result, 8 bytes at a time: as uint64_t for word i if bit i of counts is set, otherwise as double. */
 static int answer_add_words(void *result, size_t bytes, const void *part, size_t part_bytes, unsigned counts)
 {
     if (bytes != part_bytes)
@@ -455,14 +456,14 @@ static int answer_add_count(void *result, size_t *bytes, size_t room, const void
     return answer_add_words(result, *bytes, part, part_bytes, 1);
 }
 
-/* struct tr_dot: a double and a count. */
+/* Adds a struct tr_dot: a double and a count. */
 static int answer_add_dot(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
 {
     (void)room;
     return answer_add_words(result, *bytes, part, part_bytes, 2);
 }
 
-/* ---- sums over all elements, as four partial sums, in an order that depends on the number of elements only ---- */
+/* ---- sums over all elements: four partial sums, whose order depends on the number of elements only ---- */
 
 /* Defines get_NAME(), which answers the sum of TERM over the share's elements v. */
 #define SUM(NAME, RESULT, TERM)                                                                              \
@@ -514,8 +515,8 @@ static int get_dot(const tr_share *share, const void *question, size_t question_
 
 /* ---- top ---- */
 
-/* Negative if a precedes b. A total order of pairs, so that parts can be combined in any order. NaN is above all numbers,
- * so that callers see it. */
+/* Compares two pairs for qsort(): the larger absolute value comes first, of equal values the lower key, so that parts can be
+ * combined in any order. NaN comes before all numbers, so that callers notice it. */
 static int top_compare(const void *a, const void *b)
 {
     const struct tr_top_pair *p = a, *q = b;
@@ -553,7 +554,7 @@ static int get_top(const tr_share *share, const void *question, size_t question_
     size_t most = tr_min_size(k, share->units), n = 0;
     TR_FREED struct tr_top_pair *pair = NULL;
     TR_TRY(TR_NEW(&pair, 2 * most));
-    double least = 0; /* of the best so far, once there are enough: others do not matter */
+    double least = 0; /* the smallest of the `most` largest absolute values so far */
     for (size_t unit = 0; unit < share->units && most > 0; unit++) {
         double value = answer_element(share, unit);
         if (value == 0 || fabs(value) < least) continue;
@@ -584,7 +585,7 @@ static int top_combine(void *result, size_t *bytes, size_t room, const void *par
 
 /* ---- present ---- */
 
-/* Loops over the shorter of the share and the range. */
+/* Counts the units of a range of keys that are stored. Loops over the shorter of the two: the share or the range. */
 static int get_present(const tr_share *share, const void *question, size_t question_bytes, void *result,
                        size_t *bytes)
 {
@@ -603,7 +604,7 @@ static int get_present(const tr_share *share, const void *question, size_t quest
 
 /* ---- soft: values moved towards 0 by a threshold ---- */
 
-/* Keys of other servers are 0 in this server's part, so that parts add up. */
+/* In a server's part of the answer, keys of other servers are 0, so that the parts can be added. */
 static int get_soft(const tr_share *share, const void *question, size_t question_bytes, void *result,
                     size_t *bytes)
 {
@@ -633,7 +634,7 @@ static int get_soft(const tr_share *share, const void *question, size_t question
 static const struct {
     const char *name;
     size_t arrays;
-    double memory, epsilon; /* by default */
+    double memory, epsilon; /* default settings */
 } optimizer_kinds[] = {
     [TR_SGD] = {"sgd", 0, 0.9, 1e-8},
     [TR_MOMENTUM] = {"momentum", 1, 0.9, 1e-8},
@@ -670,7 +671,7 @@ static tr_optimizer optimizer_fill_in(const tr_optimizer *optimizer)
     return o;
 }
 
-/* Infinities and NaN are never valid. */
+/* Checks a setting: `fits` must be true, and x finite. */
 static int optimizer_check(const tr_optimizer *o, const char *what, double x, bool fits, const char *expected)
 {
     if (isfinite(x) && fits) return TR_OK;
@@ -698,8 +699,8 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved)
 
 /* ---- steps ---- */
 
-/* Runs code for every element, with its gradient g, its value *w and its state *a and *b: for elements in a row, which
- * vectorises, or for those of some units. */
+/* Runs code for every element of the update, with its gradient g, value *w and state *a and *b. If unit is NULL, elements are
+ * contiguous, and the loop is vectorised. */
 #define FOR_EACH(...)                                                                                        \
     {                                                                                                        \
         for (size_t i = 0; !unit && i < n * width; i++) ELEMENT(i, i, __VA_ARGS__)                           \
@@ -715,8 +716,8 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved)
         __VA_ARGS__                                                                                          \
     }
 
-/* d is the divisor of the new w. If w is not 0, z is -sign(w) l1 - d w, including the proximal terms. So w may be set
- * elsewhere (initial values, other workers), and the stored z is needed only if l1 keeps w at 0. */
+/* *a is z of FTRL, *b the sum of squares of g, and d the divisor of the new w. If w is not 0, z is computed from w, as -sign(w) l1
+ * - d w. So w may be changed elsewhere (initial values, checkpoints); the stored z is used only if w is 0. */
 #define FTRL_ELEMENT                                                                                         \
     *b += g * g;                                                                                             \
     T old = *w, d = (epsilon + sqrt(*b)) * rate + l2;                                                        \
@@ -769,7 +770,7 @@ void tr_optimizer_step(const tr_optimizer *optimizer, enum tr_dtype dtype, int64
     })
 }
 
-/* ======== the lists ======== */
+/* ======== lists of the server functions and answers ======== */
 
 #define VERSIONS(NAME, UPDATE, EXPIRE, READ)                                                                 \
     {                                                                                                        \

@@ -10,47 +10,50 @@
 
 /* The plan of a merge between nodes: which units each rank sends to which rank, round by round.
  *
- * Participants are numbered 0 .. n-1, and some of them are servers. A round divides the participants of the previous round that
- * include this rank into `degree` parts of neighbours. A rank sends its partial sums for the servers of another part to one member
- * of that part, and adds up the sums that it receives for its own part, whose members run the next round. After the last round
- * each server has the sum of all updates of its share. So a rank sends (degree - 1) log n messages instead of n - 1, but values
- * travel more than once. With degree n there is one round, and each rank sends to each server directly.
+ * Participants are the ranks of the merge, numbered 0 .. n-1; some of them are servers. The first round runs among all
+ * participants. A round divides its participants into `degree` parts of consecutive numbers. A rank sends its partial sums for the
+ * servers of another part to one member of that part, and adds up the partial sums that it receives for its own part. The next
+ * round runs among the members of this part. After the last round each server has the sum of all updates of its share. So a rank
+ * sends (degree - 1) log n messages instead of n - 1, but values travel more than once. With degree n there is one round, and each
+ * rank sends to each server directly.
  *
- * The keys of a rank do not change from clock to clock: they travel once, when the plan is made, and from then on values travel
- * without keys (H. Zhao and J. Canny 2014, "Kylix: a sparse allreduce for commodity clusters"). The rounds in reverse bring each
- * rank the new values of its keys.
+ * The units that a rank holds are those for which it has partial sums: before the first round, the units of its own keys. Keys do
+ * not change from clock to clock: they travel once, when the plan is made, and then values travel without keys (H. Zhao and J.
+ * Canny 2014, "Kylix: a sparse allreduce for commodity clusters"). The rounds in reverse bring each rank the new values of its
+ * keys.
  *
- * Shares are cut into chunks, ranges of positions that are equal in all shares, which are merged independently. */
+ * Shares are divided into chunks, which are merged independently. A chunk is a range of positions that is equal in all shares. */
 
-/* The units that one participant receives from this rank in a round, or sends to it. A rank is its own peer for the units that it
- * keeps. */
+/* The units that this rank sends to one peer in a round, or receives from it. For units that it keeps, a rank is its own peer. */
 struct flow {
     int peer;
-    int first, end;  /* to a peer: the participants whose shares these units belong to */
-    uint32_t *units; /* by chunk */
-    /* By chunk. To a peer: the index of the first unit among the held units. From a peer: the index of its entry in `place`. */
+    int first, end;  /* to a peer: the units belong to shares of participants first .. end - 1 */
+    uint32_t *units; /* by chunk: number of units */
+    /* By chunk. To a peer: index of the first unit among the held units. From a peer: index of the first unit in `place`. */
     uint32_t *at;
-    uint32_t *place; /* the unit to which each is added; NULL: contiguous units from `at` on */
+    /* by received unit: index of the held unit to which it is added; NULL: the units at `at` and behind it */
+    uint32_t *place;
 };
 
 struct round {
-    int first, end; /* the participants among whom the next round is */
+    int first, end; /* the next round runs among participants first .. end - 1 */
     size_t outs, ins;
-    struct flow *out, *in; /* ascending by peer */
-    uint32_t *held; /* by chunk: units held after the round; none after the last: they are in the share */
+    struct flow *out, *in; /* flows to peers and from peers, ascending by peer */
+    /* by chunk: number of units held after the round; 0 after the last round, as the sums are in the share */
+    uint32_t *held;
 };
 
 struct rounds {
-    int me, size, degree;
-    int *server; /* by participant: which server it is, or -1 */
-    /* by server: the units that this rank holds before the first round; NULL: none */
+    int me, size, degree; /* number of this rank, number of participants, parts of a round */
+    int *server;          /* by participant: its number among the table's servers, or -1 */
+    /* by server: the units that this rank holds before the first round; NULL: it holds none */
     const struct tr_segment *keys;
-    uint32_t chunk, chunks; /* positions of a share in a chunk; how many chunks the longest share has */
+    uint32_t chunk, chunks; /* positions per chunk; number of chunks of the longest share */
     size_t n;
     struct round *round;
 };
 
-/* The units of a chunk that this rank has at a participant: entries first .. first + n - 1 of its segment. */
+/* Units of this rank's keys in a chunk of a participant's share: entries first .. first + n - 1 of the segment. */
 struct own_keys {
     const struct tr_segment *segment;
     uint32_t first, n;
@@ -71,7 +74,7 @@ static struct own_keys rounds_own(const struct rounds *r, int participant, uint3
 
 /* ---- units that a rank holds, while the plan is made ---- */
 
-/* Units are numbered by chunk, then participant, then position in its share. Lists of them ascend. */
+/* A list of ascending unit numbers. Units are numbered by chunk, then by participant, then by position in its share. */
 struct units {
     uint64_t *number;
     uint64_t n;
@@ -88,7 +91,7 @@ static uint32_t unit_chunk(const struct rounds *r, uint64_t number)
     return (uint32_t)(number / r->chunk / (uint64_t)r->size);
 }
 
-/* Replaces a list by its union with another one. */
+/* Replaces the list `all` by its union with `more`. */
 static int units_unite(struct units *all, const struct units *more)
 {
     uint64_t *both, n = 0;
@@ -114,11 +117,12 @@ static int flow_open(const struct rounds *r, struct flow *f, int peer, int first
     return TR_NEW(&f->at, r->chunks);
 }
 
-/* Finds the place of each unit of a part in the units that are held after the round or, held NULL, in the share. */
+/* Fills `place` of a flow from a peer that sends the units `part`: finds their indices among the units `held` after the round or,
+ * if held is NULL, in the share. */
 static int flow_find_places(const struct rounds *r, struct flow *f, const struct units *part,
                             const struct units *held)
 {
-    uint64_t k = 0, begin = 0; /* index of the unit in `held`; of the first one of its chunk */
+    uint64_t k = 0, begin = 0; /* index in `held` of the unit, and of the first unit of its chunk */
     TR_TRY(TR_NEW(&f->place, part->n));
     for (uint64_t i = 0; i < part->n; i++) {
         uint64_t number = part->number[i];
@@ -131,7 +135,7 @@ static int flow_find_places(const struct rounds *r, struct flow *f, const struct
         while (held && held->number[k] != number) k++;
         f->place[i] = held ? (uint32_t)(k - begin) : c * r->chunk + (uint32_t)(number % r->chunk);
     }
-    /* no list of places is needed if the units of each chunk are contiguous */
+    /* frees `place` if the units of each chunk are contiguous */
     const uint32_t *place = f->place;
     for (uint32_t c = 0; c < r->chunks; place += f->units[c++])
         if (f->units[c] > 0 && place[f->units[c] - 1] - place[0] + 1 != f->units[c]) return TR_OK;
@@ -142,13 +146,13 @@ static int flow_find_places(const struct rounds *r, struct flow *f, const struct
     return TR_OK;
 }
 
-/* The first participant of part k of first .. end-1; sizes of parts differ by at most one. */
+/* The first participant of part k when participants first .. end-1 are divided into parts. Sizes differ by at most one. */
 static int rounds_part_start(int first, int end, int parts, int k)
 {
     return first + (int)((int64_t)(end - first) * k / parts);
 }
 
-/* Lists of units that this rank sends to its peers, and behind them those that it receives. */
+/* Lists of the units that this rank sends to each peer, followed by lists of the units that it receives from each peer. */
 struct round_lists {
     struct units *list;
     size_t n;
@@ -160,12 +164,11 @@ static void round_lists_free(struct round_lists *lists)
     free(lists->list);
 }
 
-/* Plans a round among the participants first .. end-1. held: the units of this rank before the round, and after it. */
+/* Plans a round among the participants first .. end-1. held: in: the units held before the round; out: those held after it. */
 static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first, int end, struct units *held)
 {
     struct round *round = &r->round[r->n++];
-    /* Finds the peers. A rank sends to the member of a part that has its own number there, or to the first one where that part
-     * is smaller. */
+    /* Finds the peers. Member i of a part sends to member i of each other part, modulo the size of that part. */
     int parts = r->degree < end - first ? r->degree : end - first, mine = 0;
     while (rounds_part_start(first, end, parts, mine + 1) <= r->me) mine++;
     round->first = rounds_part_start(first, end, parts, mine);
@@ -184,7 +187,7 @@ static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first
     struct round_lists lists TR_CLOSED_BY(round_lists_free) = {.n = round->outs + round->ins};
     TR_TRY(TR_NEW(&lists.list, lists.n));
     struct units *out = lists.list, *in = out + round->outs;
-    /* counts, then lists the units that each peer gets, and notes where they lie in each chunk */
+    /* turn 0 counts the units that each peer gets; turn 1 lists them, and sets `units` and `at` of the flows */
     for (int turn = 0; turn < 2; turn++) {
         uint32_t chunk = UINT32_MAX, index = 0;
         size_t k = 0;
@@ -202,7 +205,7 @@ static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first
             out[k].n = 0;
         }
     }
-    /* exchanges these lists: how many units, then which */
+    /* exchanges these lists with the peers: turn 0 their lengths, turn 1 the unit numbers */
     struct tr_messages all TR_CLOSED_BY(tr_messages_free) = {0};
     for (int turn = 0; turn < 2; turn++) {
         for (size_t i = 0; i < lists.n; i++) {
@@ -219,7 +222,7 @@ static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first
             tr_wait_alone(tr, &all.request[i], "other ranks to send the keys that they merge");
         all.n = 0;
     }
-    /* the units that this rank keeps are one of the lists */
+    /* moves the list of units that this rank keeps from its sent to its received lists */
     size_t from = 0, to = 0;
     while (round->out[from].peer != r->me) from++;
     while (round->in[to].peer != r->me) to++;
@@ -238,7 +241,7 @@ static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first
 static int merge_rounds_open(tr_context *tr, MPI_Comm comm, int server, const struct tr_segment *keys,
                              uint64_t longest, uint32_t chunk, int degree, struct rounds *r)
 {
-    enum { MOST = 32 }; /* rounds: each has at least two parts */
+    enum { MOST = 32 }; /* maximum number of rounds, since each divides the participants by at least 2 */
     *r = (struct rounds){.degree = degree, .keys = keys, .chunk = chunk};
     r->chunks = (uint32_t)((longest + chunk - 1) / chunk);
     MPI_Comm_rank(comm, &r->me);
@@ -248,7 +251,7 @@ static int merge_rounds_open(tr_context *tr, MPI_Comm comm, int server, const st
     MPI_Request request;
     MPI_Iallgather(&server, 1, MPI_INT, r->server, 1, MPI_INT, comm, &request);
     tr_wait_alone(tr, &request, "all ranks to open the merge of a table");
-    struct units held = {0}; /* own keys */
+    struct units held = {0}; /* before the first round: the units of own keys */
     for (uint32_t c = 0; c < r->chunks; c++)
         for (int p = 0; p < r->size; p++) held.n += rounds_own(r, p, c).n;
     TR_TRY(TR_NEW(&held.number, held.n));
@@ -292,10 +295,10 @@ static void merge_rounds_close(struct rounds *r)
 
 int tr_merge_choose_degree(int n, double held, double units, size_t unit_bytes)
 {
-    /* Estimates the seconds of all rounds. Keys of different ranks are assumed independent, which overestimates their union if
-     * all ranks have the frequent keys. The constants are those of a common cluster. */
+    /* Estimates the seconds of all rounds. Keys of different ranks are assumed independent, which overestimates their union if all
+     * ranks have the frequent keys. The constants are seconds and bytes per second of a common cluster. */
     const double round = 2e-5, message = 3e-6, bandwidth = 1e9;
-    const int degrees[] = {n, 2, 4, 8}; /* of equal estimates, the first is chosen: it has fewer rounds */
+    const int degrees[] = {n, 2, 4, 8}; /* of equal estimates, the first is chosen */
     int best = n;
     double density = fmin(1, held / (units * n)), least = INFINITY;
     for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++) {
@@ -312,7 +315,7 @@ int tr_merge_choose_degree(int n, double held, double units, size_t unit_bytes)
     return best < 2 ? 2 : best;
 }
 
-/* The view whose delta this rank contributes to the table's merges, or NULL. */
+/* Finds the view whose delta this rank contributes to the table's merges; NULL: it contributes nothing. */
 static struct tr_view_state *merged_view(const struct tr_table *t)
 {
     const struct tr_tables *tables = t->tr->tables;
@@ -323,48 +326,48 @@ static struct tr_view_state *merged_view(const struct tr_table *t)
     return NULL;
 }
 
-/* ======== merging in memory that a node shares ======== */
+/* ======== merging in shared memory ======== */
 
-/* On one node no update travels. The deltas of the workers lie in memory that the node shares. When all workers have ended the
- * clock, each server adds their deltas to its share, worker by worker in the order of ranks. That takes one pass over the deltas,
- * where a collective operation would copy them twice first.
+/* On one node no messages are needed. The deltas of the workers lie in memory that the node shares. When all workers have ended the
+ * clock, each server adds their deltas to its share, worker by worker in the order of ranks. That takes one pass over the deltas; a
+ * collective operation would copy them twice before.
  *
- * The part of a rank: a cache line with its progress; for a worker, also offsets of its key lists by server, these lists, and
- * its delta. */
+ * The shared memory has a part for each rank. It begins with a struct line. For a worker that pushes, an array of struct entry by
+ * server follows, then the lists to which the entries refer, and its delta. */
 
 struct line {
-    _Atomic int64_t
-        ready; /* worker: its deltas of clocks < ready are complete, and it has read all values for these clocks */
-    _Atomic int64_t added; /* server: it has added everybody's deltas of clocks < added */
-    uint64_t delta;        /* worker: its offset behind the lists; 0: there are none */
+    /* worker: its deltas of clocks < ready are complete, and it has read all values for these clocks */
+    _Atomic int64_t ready;
+    _Atomic int64_t added; /* server: it has added all deltas of clocks < added to its share */
+    uint64_t delta;        /* worker: offset of its delta in the part; 0: it has no delta and no lists */
     char pad[40];
 };
 
-/* Offsets, in a worker's part, of its keys for one server. */
+/* A worker's segment at one server: offsets of its arrays in the part of the worker. */
 struct entry {
     uint32_t n, runs;
     uint64_t local, position, run;
 };
 
-/* A worker of the node, as a server sees it. */
+/* A server's access to the part of a worker. */
 struct source {
     const struct line *line;
-    const char *delta;
-    struct tr_segment segment; /* in that worker's memory */
+    const char *delta;         /* NULL: the worker has no delta */
+    struct tr_segment segment; /* the worker's units at this server; arrays lie in the part */
 };
 
 struct shared_merge {
     struct tr_table *table;
-    struct tr_shm memory; /* by rank, which is the rank on the node */
+    struct tr_shm memory; /* the parts, by rank */
     struct line *mine;
     size_t workers, servers;
     struct source *source;      /* by worker, in the order of ranks */
-    const struct line **server; /* by server */
-    tr_view *view;              /* the view whose delta is in the part of this rank in shared memory */
-    size_t next;                /* server: the worker to be added next in the running merge */
+    const struct line **server; /* by server: its line */
+    tr_view *view;              /* the view of this rank whose delta lies in its part, or NULL */
+    size_t next;                /* server: index of the worker whose delta is added next */
 };
 
-/* Reserves bytes of a part, copies `from` there (part or from may be NULL), and returns their offset. */
+/* Reserves bytes at offset *at of a part, copies `from` there unless part or from is NULL, and returns their offset. */
 static uint64_t shared_put(struct line *part, size_t *at, const void *from, size_t bytes)
 {
     uint64_t offset = *at;
@@ -373,7 +376,7 @@ static uint64_t shared_put(struct line *part, size_t *at, const void *from, size
     return offset;
 }
 
-/* Fills this rank's part, which may be NULL, and returns its size. */
+/* Fills the part of this rank, and returns its size. If part is NULL, only computes the size. */
 static size_t shared_lay_out(const struct shared_merge *m, struct line *part)
 {
     size_t at = sizeof *part;
@@ -428,7 +431,6 @@ static int shared_merge_open(struct tr_table *t, struct shared_merge **merge)
         struct source *source = &m->source[m->workers++];
         source->line = line;
         if (t->server < 0 || line->delta == 0) continue;
-        /* a worker's update of this rank's share, in that worker's part */
         const struct entry *e = (const struct entry *)(const void *)(line + 1) + t->server;
         source->delta = part->at + line->delta;
         source->segment = (struct tr_segment){.n = e->n,
@@ -457,7 +459,7 @@ static bool shared_merge_poll(struct shared_merge *m, int64_t clock, int *did)
                             source->delta + segment->run[r].local * t->unit_bytes,
                             share + segment->run[r].position * t->unit_bytes);
         ++*did;
-        if (++m->next < m->workers) return false; /* lets the other roles of this rank run */
+        if (++m->next < m->workers) return false; /* so that other poll functions run between two workers */
         atomic_store_explicit(&m->mine->added, clock + 1, memory_order_release);
     }
     for (size_t s = 0; s < m->servers && tr_works(t->tr); s++)
@@ -468,57 +470,62 @@ static bool shared_merge_poll(struct shared_merge *m, int64_t clock, int *did)
 /* ======== merging in rounds ======== */
 
 /* Between nodes, updates of a clock are summed by the rounds above, in chunks of the servers' shares. Two chunks are in flight:
- * while one travels, the other one is packed or added.
+ * while messages of one chunk travel, the other chunk is packed or added.
  *
- * A chunk first goes up: in each round a rank sends messages to its peers, receives theirs, and adds them up. After the last round
- * the servers add the sums to their shares. If all workers have read the keys that they push, they will read them again for the
- * next clock, and the chunk goes down: the rounds run in reverse and bring each rank the new values of its keys. So the number of
- * messages of a rank per clock depends on the rounds, not on the number of servers. If workers subscribe to rows (view.h), the
- * chunk goes down by separate rounds for the subscribed rows instead.
+ * A chunk first goes up, from the workers to the servers: in each round a rank sends messages to its peers, receives theirs, and
+ * adds them up. In the last round the servers add the sums to their shares. If all workers have read the keys that they push, they
+ * will read these keys again in the next clock. Then the chunk goes down: the rounds run in reverse and bring each rank the new
+ * values of its keys, so that the number of messages does not grow with the number of servers. If workers subscribe to rows
+ * (view.h), the chunk goes down by separate rounds for the subscribed rows instead.
  *
- * Sums are taken in the order of ranks, so that results are bit-identical from run to run. BSP is exact: in the first chunk all
- * ranks send messages, even empty ones, so that a server that has received its last one knows that all workers have read for
- * this clock. No update is added before. */
+ * Sums are taken in the order of ranks, so that results are bit-identical from run to run. Under BSP no update may be added before
+ * all workers have read for this clock. Therefore in the first chunk all ranks send messages, even empty ones: a server that has
+ * received all messages of the first chunk knows that all workers have read. */
 
 enum { IN_FLIGHT = 2, CHUNK_BYTES = 1 << 20 };
 
-/* Header of each message: which workers, among those that contributed to it, will read the table after this merge. */
+/* Head of each message: flags about the workers that have contributed to it. */
 struct readers {
-    uint32_t some;    /* one reads the keys that it pushes, and some of these lie on another node */
-    uint32_t not_all; /* one does not, or by another route */
+    uint32_t some; /* some worker will read the keys that it pushes, and some of them lie on another node */
+    uint32_t not_all; /* some worker will not read the keys that it pushes, or not by route auto */
 };
 
 /* A chunk in flight. */
 struct lane {
-    const struct rounds *rounds; /* by which the chunk travels */
+    const struct rounds *rounds; /* the plan by which the chunk travels */
     uint32_t chunk;
     size_t round;
-    bool busy, down, posted;
+    bool busy;   /* the lane has a chunk */
+    bool down;   /* the chunk goes down */
+    bool posted; /* the sends and receives of the round have been started */
     MPI_Request *request;
     int requests;
-    char *out, *in, *held, *next; /* messages; units held before the round, and after it */
+    char *out, *in;    /* messages to peers and from peers */
+    char *held, *next; /* values of the units held before the round, and after it */
     size_t out_room, in_room, held_room, next_room;
 };
 
 struct tr_merge {
     struct tr_table *table;
-    struct shared_merge *shared; /* in shared memory instead: nothing below but busy and done is used */
+    struct shared_merge *shared; /* merge in shared memory: members for rounds are unused; NULL: rounds */
     MPI_Comm comm;
     struct rounds rounds;
-    struct rounds spread;       /* down, to subscribed rows; no rounds: there are none */
-    struct tr_view_state *view; /* gives its delta */
+    struct rounds spread; /* plan for subscribed rows, used down only; spread.n = 0: no subscribed rows */
+    struct tr_view_state *view; /* its delta is merged; NULL: this rank contributes nothing */
     bool busy;
-    int64_t clock;                   /* of the running merge */
-    int64_t done;                    /* updates of clocks before are in the share */
-    uint32_t begun, added, finished; /* chunks of the running merge */
+    int64_t clock;     /* clock of the running merge */
+    int64_t done;      /* clock of the next merge: updates of clocks < done are in the share */
+    uint32_t begun;    /* number of chunks of the running merge that have been started */
+    uint32_t added;    /* number of its chunks that have gone up */
+    uint32_t finished; /* number of its chunks that are complete */
     struct readers readers;
-    bool heard_all; /* the first chunk is up: all workers have read */
+    bool heard_all; /* the first chunk has gone up, so all workers have read */
     struct lane lane[IN_FLIGHT];
 };
 
 /* ---- messages of a round ---- */
 
-/* A message is sent if it has values, or to say that its sender takes part. */
+/* Whether a message is sent: it has values, or it is one of the first chunk, which all ranks send. */
 static bool lane_sends(const struct tr_merge *m, const struct lane *l, const struct flow *f)
 {
     return f->peer != m->rounds.me && (f->units[l->chunk] > 0 || (l->chunk == 0 && !l->down));
@@ -529,7 +536,8 @@ static size_t lane_message_bytes(const struct tr_merge *m, const struct lane *l,
     return sizeof(struct readers) + f->units[l->chunk] * m->table->unit_bytes;
 }
 
-/* Packs the units of a flow from the memory in which this rank has them: at its own keys, or at the places of the flow. */
+/* Packs the values of a flow into a message. own: `from` has the values of own keys, by index; otherwise `from` is a share or the
+ * values of held units. */
 static void lane_pack(const struct tr_merge *m, const struct lane *l, const struct flow *f, bool own,
                       const char *from, char *to)
 {
@@ -546,7 +554,7 @@ static void lane_pack(const struct tr_merge *m, const struct lane *l, const stru
     else memcpy(to, from + at * bytes, n * bytes);
 }
 
-/* Writes received values to this rank's keys or, before the last round down, to the values that are held. */
+/* Writes values that were received on the way down: in the last step to own keys, before that to the held units. */
 static void lane_unpack(const struct tr_merge *m, const struct lane *l, const struct flow *f,
                         const char *from)
 {
@@ -568,7 +576,7 @@ static bool lane_is_last(const struct lane *l)
     return l->round + 1 == l->rounds->n;
 }
 
-/* The flows of a round of a chunk: messages to peers and from peers. */
+/* The flows of the current round: to peers and from peers. Down, they are exchanged. */
 struct lane_flows {
     const struct round *round;
     const struct flow *to, *from;
@@ -582,7 +590,7 @@ static struct lane_flows lane_flows(const struct lane *l)
                    : (struct lane_flows){r, r->out, r->in, r->outs, r->ins};
 }
 
-/* Starts a round: packs updates (up) or new values (down) and sends them, and starts to receive those of the peers. */
+/* Starts a round: packs updates (up) or new values (down), and starts to send them and to receive messages of the peers. */
 static int lane_post(struct tr_merge *m, struct lane *l)
 {
     const struct lane_flows f = lane_flows(l);
@@ -626,14 +634,14 @@ static int lane_finish(struct tr_merge *m, struct lane *l)
     const struct lane_flows f = lane_flows(l);
     char *sum = t->server >= 0 ? t->share[t->server] : NULL;
     if (l->down ? l->round > 0 : !lane_is_last(l)) {
-        /* units that are held after the round */
+        /* allocates values of the units that are held after the round */
         const struct round *held = &l->rounds->round[l->down ? l->round - 1 : l->round];
         size_t bytes = held->held[l->chunk] * t->unit_bytes;
         TR_TRY(TR_GROW(&l->next, &l->next_room, bytes));
         if (bytes > 0 && !l->down) memset(l->next, 0, bytes);
         sum = l->next;
     }
-    /* the units that this rank keeps lie among the messages to be sent */
+    /* the message of this rank to itself is not sent: it is read from the sent messages */
     const char *kept = l->out, *at = l->in;
     for (const struct flow *to = f.to; to->peer != m->rounds.me; to++) kept += lane_message_bytes(m, l, to);
     for (size_t i = 0; i < f.froms; at += lane_message_bytes(m, l, &f.from[i++])) {
@@ -659,13 +667,14 @@ static int lane_finish(struct tr_merge *m, struct lane *l)
 
 /* ---- a merge ---- */
 
-/* New values go to the views that push (and not to subscribers). */
+/* Whether new values go down to the views that push. */
 static bool merge_returns_to_views(const struct tr_merge *m)
 {
     return m->spread.n == 0 && m->readers.some && !m->readers.not_all;
 }
 
-/* A round of a chunk has ended: starts the next round, the way down, or the next chunk. */
+/* After the end of a round: selects the next round, turns the chunk down, or ends it. Then the units held after the round become
+ * those held before the next round. */
 static int lane_next(struct tr_merge *m, struct lane *l)
 {
     l->posted = false;
@@ -682,7 +691,8 @@ static int lane_next(struct tr_merge *m, struct lane *l)
             l->rounds = &m->spread;
             l->round = m->spread.n - 1;
         }
-        if (l->down) return TR_OK; /* it starts with the last round and the values of the share */
+        if (l->down)
+            return TR_OK; /* down, the first round is the last one of the plan, with values of the share */
     } else if (l->round > 0) {
         l->round--;
     } else {
@@ -697,7 +707,7 @@ static int lane_next(struct tr_merge *m, struct lane *l)
     return TR_OK;
 }
 
-/* Advances a chunk, or starts the next one; *moved = true: something happened. */
+/* Advances the chunk of a lane, or starts the next chunk in it. Sets *moved to true if there was progress. */
 static int lane_advance(struct tr_merge *m, struct lane *l, bool *moved)
 {
     if (!l->busy) {
@@ -735,7 +745,7 @@ int tr_merge_poll(void *what, int *did)
             *did += moved;
         }
         if (m->added == m->rounds.chunks && m->done == m->clock) {
-            atomic_thread_fence(memory_order_release); /* the sums must be visible before m->done */
+            atomic_thread_fence(memory_order_release); /* sums must be visible to others before m->done */
             m->done = tr_table_next_update(tables->table[i], m->clock + 1);
             ++*did;
         }
@@ -759,7 +769,7 @@ int tr_merge_start(struct tr_table *t, tr_view *view)
     m->heard_all = false;
     m->readers = (struct readers){0};
     if (m->view) {
-        /* new values should return to the view if it was read since the last merge, and the job does not fix the route */
+        /* new values should go down to the view if it was read since the last merge, and the job does not set the route */
         const struct tr_view_state *v = m->view;
         bool reads = v->view.clock >= 0 && v->view.clock > v->push_clock - t->every &&
                      t->route == TR_ROUTE_AUTO && !v->node_pull;
@@ -800,7 +810,7 @@ int64_t tr_merge_done(const struct tr_table *t)
 
 static const char merge_opening[] = "all ranks to open the merge of a table";
 
-/* The degree of rounds that start with `held` units in all. */
+/* Chooses the degree of rounds. held: number of units that all ranks together hold before the first round. */
 static int merge_degree(const struct tr_merge *m, double held)
 {
     const struct tr_table *t = m->table;
@@ -823,7 +833,7 @@ int tr_merge_open(struct tr_table *t)
     const uint32_t chunk =
         (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024); /* positions */
     const uint64_t longest = tr_partition_longest(&t->partition);
-    /* subscribed rows arrive with merges if the job does not fix the route, and each row is one unit */
+    /* subscribed rows arrive with merges if the job does not set the route, and each row is one unit */
     if (sum[1] > 0 && sum[2] > 0 && !t->merges_shared && t->route == TR_ROUTE_AUTO && t->pieces == 1) {
         TR_TRY(tr_subscription_open(t, chunk, (uint32_t)((longest + chunk - 1) / chunk)));
     } else {
@@ -868,7 +878,7 @@ void tr_merge_close(struct tr_table *t)
     t->merge = NULL;
     if (m->shared) {
         struct tr_view_state *v = merged_view(m->shared->table);
-        if (v && &v->view == m->shared->view && v->lent) { /* another stage may use the view */
+        if (v && &v->view == m->shared->view && v->lent) { /* gives the view a delta of its own again */
             v->view.delta = NULL;
             (void)TR_NEW((char **)&v->view.delta, tr_view_bytes(&v->view));
             v->lent = false;

@@ -62,12 +62,13 @@ static struct cache_entry *cache_lock(struct tr_node_cache *c, uint64_t item)
     return e;
 }
 
-/* The entry has, or will have, a fetch of the item that is new enough; cache_suits(): and that contains the right updates. */
+/* Whether a fetch of the item with a high enough number is in the entry, or running. */
 static bool cache_is_new(const struct cache_entry *e, uint64_t item, const struct tr_cache_terms *terms)
 {
     return e->state != EMPTY && e->item == item && e->fetch.number > terms->after;
 }
 
+/* Whether this fetch also contains the right updates. */
 static bool cache_suits(const struct cache_entry *e, uint64_t item, const struct tr_cache_terms *terms)
 {
     bool holds = terms->lockstep ? e->fetch.holds == terms->least : e->fetch.holds >= terms->least;
@@ -131,18 +132,19 @@ void tr_cache_give_back(struct tr_node_cache *c, uint64_t item)
 
 /* ======== unions ======== */
 
-/* The union of numbers that the ranks of a node have: a bitmap in memory that the node shares. All functions but union_add() and
- * union_index() are collective over the ranks of the node; they add between open (or clear) and seal, and look up from seal on. */
+/* The union of sets of numbers of the ranks of a node: a bitmap in shared memory. The order of calls is union_open(), union_add(),
+ * union_seal(), union_index() and union_list(). After union_clear(), numbers of another union can be added. Open, seal and clear
+ * are collective over the ranks of the node. */
 struct node_union {
     tr_context *tr;
     size_t words;
-    _Atomic uint64_t *word; /* bit i % 64 of word i / 64: some rank has number i */
-    uint32_t *before;       /* by word, and one more: numbers of the union below it */
+    _Atomic uint64_t *word; /* bit i % 64 of word i / 64: number i is in the union */
+    uint32_t *before;       /* by word: how many numbers of the union lie in lower words; words + 1 entries */
     struct tr_shm memory;
-    const char *whom; /* the subject of the message about a wait that takes too long */
+    const char *whom; /* description of the wait, for the message if it takes too long */
 };
 
-/* Opens a union of sets of numbers < limit, in memory that the node shares. TR_ERR_SYSTEM, on all ranks of the node: out of memory. */
+/* Opens a union of numbers below `limit`. TR_ERR_SYSTEM, on all ranks of the node: out of memory. */
 static int union_open(tr_context *tr, uint64_t limit, const char *whom, struct node_union *u)
 {
     size_t words = (size_t)(limit / 64 + 1),
@@ -159,7 +161,7 @@ static void union_add(struct node_union *u, uint64_t number)
     atomic_fetch_or_explicit(&u->word[number / 64], UINT64_C(1) << number % 64, memory_order_relaxed);
 }
 
-/* Returns the size of the union. */
+/* Completes the union, and returns its size. */
 static uint32_t union_seal(struct node_union *u)
 {
     tr_meet(u->tr, u->tr->node, u->whom);
@@ -176,14 +178,14 @@ static void union_clear(struct node_union *u)
     tr_meet(u->tr, u->tr->node, u->whom);
 }
 
-/* The index of a number that is in the union: how many lower ones it has. */
+/* The index of a number in the union, which is the count of lower numbers in the union. */
 static uint32_t union_index(const struct node_union *u, uint64_t number)
 {
     uint64_t below = u->word[number / 64] & ((UINT64_C(1) << number % 64) - 1);
     return u->before[number / 64] + (uint32_t)__builtin_popcountll(below);
 }
 
-/* Lists the numbers with indices first .. end - 1, ascending. */
+/* Writes the numbers with indices first .. end - 1, ascending. */
 static void union_list(const struct node_union *u, size_t first, size_t end, uint64_t *number)
 {
     for (size_t w = 0; w < u->words; w++) {
@@ -198,25 +200,25 @@ static void union_list(const struct node_union *u, size_t first, size_t end, uin
 
 enum { USES = TR_VIEW_GROUP + 1 };
 
-/* A node pull from one server. */
+/* The part of a node pull that reads from one server. */
 struct node_source {
-    struct tr_node_cache cache; /* one item: the values of the union. None: every worker reads for itself */
-    struct tr_segment all;      /* the union: entry i of position is unit i of the values */
-    struct tr_segment own;      /* the view's keys, positions: among those. local is the view's */
-    uint64_t *list;             /* keeper: the positions of the union, until they lie in shared memory */
-    struct tr_channel channel;  /* fetches the union */
-    bool prefers;               /* to fetch, if several want to at the same time */
-    uint64_t after;  /* not in lockstep: fetches up to this one lack an own update, or have been used */
-    unsigned waited; /* polls */
+    struct tr_node_cache cache; /* one item, the values of the union; or no cache */
+    struct tr_segment all;      /* the union; its `local` is NULL */
+    struct tr_segment own;      /* the view's units; positions are indices in `all` */
+    uint64_t *list;             /* keeper: positions of the union, until they are in shared memory */
+    struct tr_channel channel;  /* reads the union into the cache */
+    bool prefers;    /* this rank fetches first if several ranks need the values at the same time */
+    uint64_t after;  /* not in lockstep: fetches <= after lack an own update, or were used already */
+    unsigned waited; /* number of polls in state WANTED */
     enum { NOTHING, WANTED, FETCHING } state;
 };
 
 struct tr_node_pull {
     struct tr_node_pull *next;
     struct tr_table *table;
-    struct tr_view_state *view; /* of this rank; NULL: none, or it has been closed */
+    struct tr_view_state *view; /* view of this rank; NULL: there is none, or it has been closed */
     uint32_t servers;
-    struct tr_shm memory;       /* the first rank's: unions and caches */
+    struct tr_shm memory;       /* contains the unions and caches of all servers */
     struct node_source *source; /* by server */
 };
 
@@ -233,7 +235,7 @@ void tr_node_pull_read(struct tr_node_pull *p, uint32_t server)
     p->source[server].waited = 0;
 }
 
-/* Copies the view's keys from the cache, while no rank writes there. */
+/* Copies the values of the view's keys from the cache, whose entry the caller has taken or claimed. */
 static void node_pull_copy(struct tr_node_pull *p, uint32_t server, const struct tr_cache_fetch *fetch)
 {
     struct node_source *s = &p->source[server];
@@ -251,8 +253,8 @@ int tr_node_pull_poll(struct tr_node_pull *p, uint32_t server, bool *done, int *
     struct tr_cache_fetch fetch;
     int before = (int)s->state;
     if (s->state == WANTED) {
-        /* Uses the latest fetch if it suits, or claims the next one. Workers that need one at the same time divide the servers:
-         * at the first poll each claims only those that it prefers. */
+        /* Uses the latest fetch if it is new enough, otherwise claims the next fetch. At its first poll a rank claims only servers
+         * that it prefers, so that workers that pull at the same time divide the servers. */
         struct tr_cache_terms terms = {p->table->lockstep, p->view->least, s->after};
         enum tr_cache_state state = tr_cache_take(&s->cache, 0, &terms, &fetch);
         if (state == TR_CACHE_HERE) {
@@ -271,7 +273,7 @@ int tr_node_pull_poll(struct tr_node_pull *p, uint32_t server, bool *done, int *
         TR_TRY(tr_channel_poll(&s->channel, &here, did));
         if (here) {
             fetch = tr_cache_fetched(&s->cache, 0, s->channel.seen);
-            node_pull_copy(p, server, &fetch); /* while no other worker can claim it again */
+            node_pull_copy(p, server, &fetch); /* before other workers can claim the entry */
             tr_cache_put(&s->cache, 0, true);
         }
     }
@@ -291,7 +293,7 @@ bool tr_node_pull_has_news(const struct tr_node_pull *p, int64_t least)
     for (uint32_t s = 0; s < p->servers; s++) {
         struct tr_cache_terms terms = {p->table->lockstep, least, p->source[s].after};
         if (p->source[s].own.n == 0) continue;
-        /* tr_cache_take() will get the values, now or when the running fetch ends (with any `holds`) */
+        /* the pull will wait for a running fetch, regardless of the updates in it */
         struct cache_entry *e = cache_lock(&p->source[s].cache, 0);
         bool news = cache_is_new(e, 0, &terms) && (e->state == COMING || e->fetch.holds >= least);
         tr_spin_unlock(&e->lock);
@@ -352,7 +354,7 @@ static bool node_agrees(tr_context *tr, int status)
     return well;
 }
 
-/* The rank of the node that registers the union of a server: the ranks take turns. */
+/* The keeper of a server: the rank of the node that registers the union. Unions are distributed over the ranks of the node. */
 static int node_pull_keeper(const struct tr_node_pull *p, uint32_t server)
 {
     const tr_context *tr = p->table->tr;
@@ -361,7 +363,7 @@ static int node_pull_keeper(const struct tr_node_pull *p, uint32_t server)
     return rank;
 }
 
-/* The number of ranks < node_rank of the node that read from a server on another node. */
+/* The number of ranks < node_rank on this node that read from the server. units: by rank of the node and server. */
 static int node_pull_readers(const struct tr_node_pull *p, const uint32_t *units, uint32_t server,
                              int node_rank)
 {
@@ -370,8 +372,8 @@ static int node_pull_readers(const struct tr_node_pull *p, const uint32_t *units
     return readers;
 }
 
-/* Finds for each server the union of the units that several ranks of the node read, and the index of this rank's units in it. The
- * keeper lists its positions. False on all ranks of the node if one of them has no memory. */
+/* For each server that several ranks of the node read, makes the union and finds the indices of this rank's units in it. The keeper
+ * lists the positions of the union. Returns false, on all ranks of the node, if one of them is out of memory. */
 static bool node_pull_unite(struct tr_node_pull *p, const uint32_t *units)
 {
     tr_context *tr = p->table->tr;
@@ -386,8 +388,8 @@ static bool node_pull_unite(struct tr_node_pull *p, const uint32_t *units)
         if (readers < 2) continue;
         for (uint32_t i = 0; view && i < view->n; i++) union_add(&u, view->position[i]);
         s->all.n = union_seal(&u);
-        /* Fetching the union once must save a fifth of the bytes. Under BSP it is fetched once a clock; otherwise more often,
-         * because readers are not in step: 1.6 times by four readers (measured). */
+        /* Sharing must save a fifth of the bytes. Under BSP the union is fetched once per clock; otherwise more often, because
+         * readers are at different clocks: 1.6 times with four readers (measured). */
         uint64_t sum = 0, fifths = p->table->lockstep ? 5 : 4 + (uint64_t)readers;
         for (int r = 0; r < tr->node_size; r++) sum += units[(size_t)r * p->servers + server];
         if (s->all.n * fifths > sum * 4) s->all.n = 0;
@@ -408,8 +410,8 @@ static size_t node_pull_kept_bytes(const struct tr_node_pull *p, uint64_t n)
     return n == 0 ? 0 : node_padded(n * sizeof(uint32_t)) + tr_cache_bytes(1, n * p->table->unit_bytes);
 }
 
-/* Lays out the shared memory: for each union, the list of positions, which its keeper writes, and an empty cache. Makes the
- * channels, on which all ranks of the node read under the keeper's tag. */
+/* Allocates shared memory for each union: the list of its positions, which the keeper writes, and an empty cache. Makes the
+ * channels, by which all ranks of the node read under the key set (owner and tag) that the keeper registers. */
 static bool node_pull_share(struct tr_node_pull *p)
 {
     struct tr_table *t = p->table;
@@ -434,7 +436,7 @@ static bool node_pull_share(struct tr_node_pull *p)
         s->channel = tr_channel_of(t, server, &s->all, tag + server);
         s->channel.owner = node_pull_keeper(p, server);
     }
-    tr_meet(tr, tr->node, node_opening); /* all ranks have seen that the caches are empty */
+    tr_meet(tr, tr->node, node_opening); /* before the memory, which has empty caches, is written */
     for (uint32_t server = 0; server < p->servers; server++) {
         struct node_source *s = &p->source[server];
         for (uint32_t i = 0; s->list && i < s->all.n; i++) s->all.position[i] = (uint32_t)s->list[i];
@@ -463,7 +465,7 @@ static int node_pull_join(struct tr_node_pull *p, const uint32_t *units)
     return TR_OK;
 }
 
-/* Opens the node pull of one view of each worker of the node (NULL: this rank has none). Collective over the node. */
+/* Opens a node pull for one view of each rank of the node; view: that of this rank, or NULL. Collective over the node. */
 static void node_pull_open_one(struct tr_table *t, struct tr_view_state *view)
 {
     tr_context *tr = t->tr;
@@ -493,7 +495,7 @@ static void node_pull_open_one(struct tr_table *t, struct tr_view_state *view)
     }
 }
 
-/* The i-th view that was opened for a use, or NULL: tags ascend. Views without channels, of members of a group, do not count. */
+/* The i-th view of the table that was opened for a use, or NULL. Views without channels (of group members) are not counted. */
 static struct tr_view_state *node_pull_find_view(const struct tr_table *t, int use, int i)
 {
     const struct tr_tables *tables = t->tr->tables;
@@ -513,8 +515,8 @@ int tr_node_pull_open(tr_context *tr)
 {
     const struct tr_tables *tables = tr->tables;
     int status = TR_OK;
-    if (tr->active != &tr->all) return TR_OK; /* not all ranks take part when a stage of a task reads */
-    /* first steps within each node, which do not poll; then registration, which needs servers of other nodes */
+    if (tr->active != &tr->all) return TR_OK; /* not in stages of a task, in which not all ranks take part */
+    /* first all steps within the node, during which ranks do not poll; then registration, which needs polling servers */
     for (size_t i = 0; i < tables->count; i++) {
         struct tr_table *t = tables->table[i];
         int views[USES] = {0};
@@ -567,14 +569,14 @@ void tr_subscription_discard(struct tr_table *t)
 
 /* ---- opening and closing ---- */
 
-/* The first slot of a member's slice: sizes of slices differ by at most one. */
+/* The first slot of a member's slice. Sizes of slices differ by at most one. */
 static size_t subscription_slice_start(const struct tr_subscription *s, size_t member)
 {
     return s->units * member / (size_t)s->members;
 }
 
-/* Allocates memory for the union, and makes the plan of this member's slice. If the node has too little memory, it receives
- * nothing. */
+/* Allocates memory for the union, makes the plan of this member's slice, and sorts own rows by part. If the node has too little
+ * memory, s->arrived stays NULL. */
 static int subscription_open_memory(struct tr_subscription *s, const struct node_union *rows, size_t units)
 {
     const struct tr_table *t = s->table;
@@ -597,7 +599,7 @@ static int subscription_open_memory(struct tr_subscription *s, const struct node
         union_list(rows, first, end, keys);
         TR_TRY(tr_plan_make(t, keys, end - first, TR_PLAN_ASCENDING, NULL, &s->slice));
     }
-    /* sort own rows by the part in which they arrive: count, then fill */
+    /* sorts own rows by part: turn 0 counts the rows of each part, turn 1 lists them */
     TR_TRY(TR_NEW(&s->begin, parts + 2));
     TR_TRY(TR_NEW(&s->left, parts));
     TR_TRY(TR_NEW(&s->place, s->n));
@@ -683,7 +685,7 @@ void tr_subscription_begin(struct tr_subscription *s)
 
 bool tr_subscription_take(struct tr_subscription *s, struct tr_subscribed *rows)
 {
-    enum { LOOK = 256 }; /* parts that are tested: chunks arrive approximately in their order */
+    enum { LOOK = 256 }; /* number of parts that are tested; chunks arrive approximately in ascending order */
     for (size_t i = 0; i < s->lefts && i < LOOK; i++) {
         uint32_t p = s->left[i];
         if (atomic_load_explicit(&s->arrived[p], memory_order_acquire) < s->wanted) continue;

@@ -15,9 +15,9 @@ const char *tr_partition_name(enum tr_partition_kind kind)
 
 /* ---- by arithmetic: range, hash, range-hash ---- */
 
-/* A pseudo-random bijection of 0..blocks-1 or, `back`, its inverse: a four-round Feistel network over the next even
- * number of bits, repeated until the result lies in the range (fewer than four times on average). For the inverse the halves
- * change places and the rounds run in reverse order. */
+/* A pseudo-random permutation of 0..blocks-1, or its inverse if `back` is true: a four-round Feistel network over an even number of
+ * bits. It is repeated until the result is below `blocks` (fewer than four times on average). For the inverse, the halves are
+ * exchanged and the rounds run in reverse order. */
 static inline uint64_t partition_permute(const struct tr_partition *p, uint64_t block, bool back)
 {
     uint64_t mask = (UINT64_C(1) << p->half_bits) - 1;
@@ -34,7 +34,7 @@ static inline uint64_t partition_permute(const struct tr_partition *p, uint64_t 
     return block;
 }
 
-/* ---- placed: ring, own ---- */
+/* ---- by a table of blocks: ring, own ---- */
 
 static bool partition_is_placed(const struct tr_partition *p)
 {
@@ -47,7 +47,8 @@ static int ring_compare(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* A server's points depend on its number alone. All are different, since tr_mix() is a bijection. */
+/* Lists the points of all servers, ascending. They depend on the server's number alone, and all differ, since tr_mix() is a
+ * bijection. */
 static int ring_points(const struct tr_partition *p, struct tr_ring_point **points)
 {
     TR_TRY(TR_NEW(points, (size_t)p->servers * p->points));
@@ -59,8 +60,8 @@ static int ring_points(const struct tr_partition *p, struct tr_ring_point **poin
     return TR_OK;
 }
 
-/* A block belongs to the first point at or behind its hash, and behind the last point to the first of all. ~block is no
- * number of a point, so that no block falls on the hash of a point by construction. */
+/* The server of a block: that of the first point at or behind the block's hash, or of the first point of all if there is none.
+ * Points hash small numbers, blocks their complements, so no block has the hash of a point. */
 static uint32_t ring_owner(const struct tr_ring_point *points, size_t n, uint64_t block)
 {
     uint64_t at = tr_mix(~block);
@@ -73,7 +74,7 @@ static uint32_t ring_owner(const struct tr_ring_point *points, size_t n, uint64_
     return points[low < n ? low : 0].server;
 }
 
-/* ---- all ---- */
+/* ---- all kinds ---- */
 
 int tr_partition_make(const struct tr_partition_options *options, uint64_t units, uint32_t servers,
                       struct tr_partition *partition)
@@ -83,9 +84,9 @@ int tr_partition_make(const struct tr_partition_options *options, uint64_t units
                                                              .units = units,
                                                              .servers = servers,
                                                              .points = options->points};
-    uint64_t even = (units + servers - 1) / servers; /* an even share, rounded up */
-    /* 64 blocks a server keep the shares of range-hash within some per cent of each other; blocks above 65536 units gain nothing
-     * more for runs. Unbounded partitions have no runs; with 64 keys, one look-up serves neighbours. */
+    uint64_t even = (units + servers - 1) / servers; /* units per server, rounded up */
+    /* With 64 blocks per server, shares of range-hash differ by a few per cent. Blocks above 65536 units would not make copies
+     * faster. Unbounded partitions need no contiguous units; blocks of 64 keys save look-ups for neighbouring keys. */
     enum { PLACED_BLOCKS = 65536 };
     uint64_t longest = options->unbounded ? 64 : 65536, block = even / 64;
     if (options->kind != TR_PARTITION_RANGE_HASH) block = (units + PLACED_BLOCKS - 1) / PLACED_BLOCKS;
@@ -105,7 +106,8 @@ int tr_partition_make(const struct tr_partition_options *options, uint64_t units
                            options->table);
         if (p.kind == TR_PARTITION_RING) TR_TRY(ring_points(&p, &p.ring));
     }
-    if (partition_is_placed(&p)) { /* gives every block a server, and numbers the blocks of each */
+    if (partition_is_placed(
+            &p)) { /* chooses the server of every block, and numbers the blocks of each server */
         if (p.blocks > TR_MOST_PLACED_BLOCKS)
             return tr_fail(TR_ERR_CONFIG,
                            "table %s: %llu blocks of %llu are more than the %d that every rank can list: "
@@ -175,7 +177,7 @@ static struct tr_location partition_locate_block(const struct tr_partition *p, u
     if (p->unbounded && p->kind == TR_PARTITION_RING)
         return (struct tr_location){.server = ring_owner(p->ring, (size_t)p->servers * p->points, block)};
     if (p->unbounded && p->kind != TR_PARTITION_RANGE)
-        /* not the hash of the servers' maps: all keys of a server would have some hash bits in common */
+        /* ~block, because hash maps use tr_mix(key): otherwise all keys in the map of a server would share hash bits */
         return (struct tr_location){.server = (uint32_t)((tr_mix(~block) >> 32) * p->servers >> 32)};
     if (p->unbounded) return (struct tr_location){.server = (uint32_t)block};
     if (p->kind != TR_PARTITION_RANGE) block = partition_permute(p, block, false);
@@ -230,7 +232,7 @@ static inline bool segment_starts_run(const struct tr_segment *s, uint32_t i)
 
 int tr_segment_find_runs(struct tr_segment *s)
 {
-    enum { MEAN_RUN_WORTH_IT = 16 }; /* units: indexed loops copy shorter runs faster than memcpy() */
+    enum { MEAN_RUN_WORTH_IT = 16 }; /* units; indexed loops copy shorter runs faster than memcpy() */
     uint32_t runs = 0;
     for (uint32_t i = 0; i < s->n; i++) runs += segment_starts_run(s, i);
     if (s->n == 0 || s->n / runs < MEAN_RUN_WORTH_IT) return TR_OK;
@@ -253,10 +255,10 @@ int tr_plan_make(const struct tr_table *t, const tr_key *key, size_t n, enum tr_
             return tr_fail(TR_ERR_INTERNAL, "key %zu of a view is %llu: keys must ascend and lie below %llu",
                            i, (unsigned long long)key[i], (unsigned long long)t->keys);
     struct tr_plan p TR_CLOSED_BY(tr_plan_free) = {.servers = t->partition.servers};
-    /* counts the units of each server, allocates memory in which the segments lie side by side, and fills them */
+    /* counts the units of each server, allocates memory for all segments together, and fills them */
     const bool listed = order == TR_PLAN_LISTED, unbounded = t->partition.unbounded;
-    const bool by_key =
-        listed && t->pieces > 1; /* else piece by piece: one look-up serves a block of neighbours */
+    /* key by key or, where the order allows it, piece by piece, because this needs fewer look-ups */
+    const bool by_key = listed && t->pieces > 1;
     const size_t outer = by_key ? n : t->pieces, inner = by_key ? t->pieces : n;
     struct tr_walker walker = {.partition = &t->partition};
     TR_TRY(TR_NEW(&p.segment, p.servers));
@@ -288,7 +290,7 @@ int tr_plan_make(const struct tr_table *t, const tr_key *key, size_t n, enum tr_
             else s->position[s->n++] = at.position;
         }
     for (uint32_t server = 0; server < p.servers && !listed && !unbounded; server++) {
-        /* a permutation of blocks leaves positions ascending only within each block */
+        /* sorts the units by position: after a permutation of blocks, positions ascend only within each block */
         struct tr_segment *s = &p.segment[server];
         TR_FREED uint64_t *entry = NULL;
         uint32_t ascending = 1;

@@ -1,21 +1,21 @@
-/* Which server holds which unit (partitions), and the units of some keys by server (plans).
+/* Which server stores which unit (partitions), and the units of some keys by server (plans).
  *
- * The units of a table are numbered 0..units-1 and lie in blocks of equal size. Every rank computes the same partition, without
- * communication. In three kinds, a bijection of the block numbers spreads the blocks over the servers in turn:
- *   range       one block for each server, in order: neighbours stay together, hot ranges too
- *   hash        blocks of one unit, permuted: even load, no neighbours
- *   range-hash  blocks of some units, permuted: even load, and runs of neighbours (DynSGD, section 5)
+ * The units of a table are numbered 0..units-1 and divided into blocks of equal size. Every rank computes the same partition,
+ * without communication. In three kinds of partition, block i goes to server π(i) modulo the number of servers:
+ *   range       one block for each server, π(i) = i: neighbouring units stay together, also those that are used most
+ *   hash        blocks of one unit, π a pseudo-random permutation: even load, but neighbouring units are separated
+ *   range-hash  blocks of some units, π a pseudo-random permutation: even load, and runs of neighbours (DynSGD, section 5)
  *
- * Two kinds choose a server for each block. Servers keep their blocks in ascending order, and every rank lists the places: 12 bytes
- * a block, 0.8 MB for the default of 65536 blocks.
+ * In two kinds, a function chooses the server of each block. A server stores its blocks in ascending order, and every rank has a
+ * table of their positions: 12 bytes per block, 0.8 MB for the default of 65536 blocks.
  *   ring        consistent hashing with virtual nodes (Karger et al. 1997; PS, section 4.3): servers have points on a ring, and a
  *               block belongs to the next point clockwise of its hash. A new server takes its part from all others, and no other
  *               block moves
- *   own         a function of the table's user
+ *   own         a function that the creator of the table provides (tr_table_options.place)
  *
- * Unbounded partitions, of up to 2^63 keys with hash storage, determine only the server of a key; the server finds its place.
- * Nothing is listed, and shares have no size in advance. The server of a block is found by range as above, for hash and range-hash
- * by a hash of the block's number, and on a ring by a search among its points; own is not possible. */
+ * Unbounded partitions, of up to 2^63 keys with hash storage, determine only the server of a key; the server looks up its position.
+ * They need no table of blocks, and the size of shares is not known in advance. The server of a block is found as above for range,
+ * by a hash of the block number for hash and range-hash, and by a search among the points of a ring; own is not possible. */
 #ifndef TR_TABLE_PLAN_H
 #define TR_TABLE_PLAN_H
 
@@ -23,7 +23,7 @@
 #include "ranks/ranks.h"
 #include "trireme/table.h"
 
-/* The first four in the order of table.partition's words. */
+/* The first four have the order of the words of table.partition. */
 enum tr_partition_kind {
     TR_PARTITION_RANGE,
     TR_PARTITION_HASH,
@@ -35,18 +35,18 @@ enum tr_partition_kind {
 /* Maximum number of blocks of ring and own. */
 enum { TR_MOST_PLACED_BLOCKS = 1 << 24 };
 
-/* The wishes of the job and of the table. */
+/* Settings of the job and options of the table. */
 struct tr_partition_options {
     enum tr_partition_kind kind;
-    uint64_t block;     /* units of a block for range-hash, ring and own; 0 to choose */
-    uint32_t points;    /* ring: of each server, at least 1 */
-    tr_place_fn *place; /* own */
-    void *who;          /* its argument */
-    const char *table;  /* for messages */
+    uint64_t block;     /* units per block for range-hash, ring and own; 0: choose the number */
+    uint32_t points;    /* ring: number of points of each server, at least 1 */
+    tr_place_fn *place; /* own: returns the server of a block */
+    void *who;          /* argument of place() */
+    const char *table;  /* name of the table, for error messages */
     bool unbounded;
 };
 
-/* The place of a unit or a block: a server, and the position in its share. */
+/* The server of a unit or a block, and its position in the share of this server. */
 struct tr_location {
     uint32_t server, position;
 };
@@ -59,41 +59,43 @@ struct tr_ring_point {
 struct tr_partition {
     enum tr_partition_kind kind;
     bool unbounded;
-    uint64_t units, block, blocks;
+    uint64_t units, block, blocks; /* number of units, units per block, number of blocks */
     uint32_t servers;
     unsigned half_bits; /* the permutation works on numbers of 2 × half_bits bits */
 
     /* ring and own */
     uint32_t points;
-    struct tr_location *placed; /* by block; positions in blocks */
-    uint32_t *first;            /* by server, and one more: its blocks in block_at */
-    uint32_t *block_at;         /* by server and position */
+    struct tr_location *placed; /* by block: its location; positions count blocks */
+    uint32_t *first;            /* by server: index of its first block in block_at; servers + 1 entries */
+    uint32_t *block_at;         /* block numbers, by server and position */
 
-    struct tr_ring_point *ring; /* unbounded ring: servers × points, in their order */
+    struct tr_ring_point *ring; /* unbounded ring: servers × points entries, ascending; else NULL */
 };
 
-/* Blocks of ring and own do not depend on the number of servers, so that they are the same after a change of servers. TR_ERR_CONFIG
- * if a share would exceed 2^32 units, if there are too many blocks to list, and if place() returns a server that does not exist;
- * unbounded, for more than 2^63 keys and for own. Free with tr_partition_free(). */
+/* Makes a partition; free it with tr_partition_free(). The block size of ring and own does not depend on the number of servers, so
+ * that blocks stay the same when it changes. TR_ERR_CONFIG: a share would exceed 2^32 units, there are too many blocks to list, or
+ * place() returns a server that does not exist; unbounded: more than 2^63 keys, or kind own. */
 int tr_partition_make(const struct tr_partition_options *options, uint64_t units, uint32_t servers,
                       struct tr_partition *partition);
 void tr_partition_free(struct tr_partition *partition);
 
-/* The number of units of a server's share, with the padding of the last block (unbounded: 0); and of the longest share. */
+/* Number of units of a server's share, including the padding of the last block; 0 if unbounded. */
 uint64_t tr_partition_share(const struct tr_partition *partition, uint32_t server);
+
+/* Maximum of tr_partition_share() over the servers. */
 uint64_t tr_partition_longest(const struct tr_partition *partition);
 
-/* The number of units of each server without padding. Unbounded: takes time for each block. */
+/* Writes the number of units of each server, without padding, to count. If unbounded, it visits every block. */
 void tr_partition_count(const struct tr_partition *partition, uint64_t *count);
 
-/* The place of a unit: the units of a block are contiguous. Unbounded: the position is meaningless. */
+/* The location of a unit. Units of a block have consecutive positions. If unbounded, the position is meaningless. */
 struct tr_location tr_partition_locate(const struct tr_partition *partition, uint64_t unit);
 
-/* Locates neighbouring units: one look-up serves a whole block. Starts as the partition and zeros. */
+/* Locates units in any order, with one look-up for neighbouring units of a block. Initialize `partition`, the rest with zeros. */
 struct tr_walker {
     const struct tr_partition *partition;
-    uint64_t first, end; /* units of the block last looked up */
-    struct tr_location at;
+    uint64_t first, end;   /* the block that was looked up last: units first .. end - 1 */
+    struct tr_location at; /* location of unit `first` */
 };
 
 static inline struct tr_location tr_walk_to(struct tr_walker *w, uint64_t unit)
@@ -106,10 +108,10 @@ static inline struct tr_location tr_walk_to(struct tr_walker *w, uint64_t unit)
     return (struct tr_location){w->at.server, w->at.position + (uint32_t)(unit - w->first)};
 }
 
-/* The inverse: the unit at a position of a server's share; UINT64_MAX: padding. Not for unbounded partitions. */
+/* The unit at a position of a server's share (the inverse of tr_partition_locate()); UINT64_MAX: padding. Not if unbounded. */
 uint64_t tr_partition_unit(const struct tr_partition *partition, uint32_t server, uint32_t position);
 
-/* "range-hash", as in table.partition; "own". */
+/* Returns the word of table.partition, or "own". */
 const char *tr_partition_name(enum tr_partition_kind kind);
 
 /* A checksum of the partition, which ranks compare. */
@@ -117,45 +119,44 @@ uint64_t tr_partition_print(const struct tr_partition *partition);
 
 /* ======== plans: keys → segments by server ========
  *
- * A plan contains for each unit of some keys its server, its position in the server's share, and the place of its values in the
- * caller's memory. Views, lists of rows, unions of a node and subscriptions all read and write by plans.
+ * A plan lists the units of some keys. For each unit it has the server, the position in the server's share, and the index of its
+ * values in the caller's memory (local). Views, lists of rows, unions of a node and subscriptions all read and write by plans.
  *
- * A segment lists the units at one server. In TR_PLAN_ASCENDING order, positions ascend; if most units have neighbours (whole
- * ranges), there is also a shorter list of runs, and values move by memcpy(). In TR_PLAN_LISTED order, all pieces of the first key
- * come first, then those of the second. With hash storage only servers know positions, and a segment lists keys instead, in the
- * caller's order. */
+ * A segment contains the units at one server. In TR_PLAN_ASCENDING order, positions ascend. If most units are contiguous in share
+ * and memory, the segment also has a shorter list of runs, each of which one memcpy() moves. In TR_PLAN_LISTED order, all pieces of
+ * the first key come first, then those of the second. With hash storage only servers know positions: a segment has keys instead. */
 struct tr_run {
-    uint32_t local, position, length;
+    uint32_t local, position, length; /* first unit in memory and in the share, and number of units */
 };
 
 struct tr_segment {
     uint32_t n; /* units at this server */
-    uint32_t
-        *local; /* their numbers in the caller's memory: number of the key × pieces + piece; NULL: 0 .. n-1 */
-    uint32_t *position; /* their positions in the server's share; NULL with hash storage */
-    tr_key *key;        /* hash storage: their keys; else NULL */
-    uint32_t runs;      /* > 0: the same as runs, because they are long */
+    /* by unit: its index in the caller's memory, which is index of the key × pieces + piece; NULL: 0 .. n-1 */
+    uint32_t *local;
+    uint32_t *position; /* by unit: its position in the server's share; NULL with hash storage */
+    tr_key *key;        /* by unit: its key; NULL without hash storage */
+    uint32_t runs;      /* number of runs that contain all units; 0: runs would be too short */
     struct tr_run *run;
 };
 
 struct tr_plan {
     uint32_t servers;
-    size_t units;               /* in all segments */
-    struct tr_segment *segment; /* by server; their arrays lie side by side in these: */
-    uint32_t *local, *position;
+    size_t units;               /* number of units in all segments */
+    struct tr_segment *segment; /* by server */
+    uint32_t *local, *position; /* memory of the arrays of all segments, one segment after the other */
     tr_key *key;
 };
 
 enum tr_plan_order { TR_PLAN_ASCENDING, TR_PLAN_LISTED };
 
-/* Splits n keys of a table by server. skip: by server: its units are left out; NULL: of no server. TR_ERR_INTERNAL for more
- * than 2^32 units and, in ascending order, for keys that do not ascend or do not exist (the caller has checked keys in listed
- * order). Free with tr_plan_free(). */
+/* Splits n keys of a table by server. Units of server s are left out if skip[s] is true; skip may be NULL. Free the plan with
+ * tr_plan_free(). TR_ERR_INTERNAL: more than 2^32 units, or, in ascending order, keys that do not ascend or do not exist. In listed
+ * order the caller must have checked the keys. */
 int tr_plan_make(const struct tr_table *table, const tr_key *key, size_t n, enum tr_plan_order order,
                  const bool *skip, struct tr_plan *plan);
 void tr_plan_free(struct tr_plan *plan);
 
-/* Lists the runs of a segment in ascending order if they have 16 units on average. */
+/* Makes the list of runs of an ascending segment, if a run has at least 16 units on average. */
 int tr_segment_find_runs(struct tr_segment *segment);
 
 #endif

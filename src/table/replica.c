@@ -1,9 +1,10 @@
 /* Replicas (trireme/replica.h): memory and file, chunks, transfers from and to the tables, and the workers that use a replica
  * together.
  *
- * A chunk has a frame while it is in memory: a part of every array. If all chunks fit, frame and chunk have the same number, and
- * arrays are contiguous. A worker that holds a chunk never waits for another one, so there is no deadlock: it takes a second
- * chunk, to free a frame or to fetch several chunks together, only if that one is free. */
+ * A chunk is a range of keys. While it is in memory it has a frame: the memory for the values of one chunk in every array. If
+ * memory suffices for all chunks, frame and chunk have the same number, and arrays are contiguous. To hold a chunk is to have its
+ * lock. A worker that holds a chunk never waits for another chunk, so there is no deadlock. It holds a second chunk, in order to
+ * free a frame or to fetch several chunks together, only if the lock is free. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -18,91 +19,93 @@
 #include "trireme/replica.h"
 
 enum {
-    USUAL_CHUNK = 1024,      /* keys of a chunk without a job */
-    LARGEST_CHUNK = 1 << 27, /* bytes of a chunk that has more keys than one */
-    AT_ONCE = 1 << 22,       /* bytes of a transfer: large enough to hide the latency of a round trip */
+    USUAL_CHUNK = 1024,      /* keys per chunk if there is no job */
+    LARGEST_CHUNK = 1 << 27, /* maximum bytes of a chunk that has several keys */
+    AT_ONCE = 1 << 22,       /* bytes per transfer, enough to hide the latency of a round trip */
     AHEAD = 64               /* maximum number of chunks that an access fetches together */
 };
 
-/* Bit of a lock: held exclusively; the lower bits count the shared holders. */
+/* Bit of chunk.lock: the chunk is held exclusively. The lower bits count the workers that hold it together. */
 #define LOCKED_ALONE 0x80000000u
 
-/* One cache line, so that neighbours do not share one. */
+/* State of a chunk, in a cache line of its own. */
 struct chunk {
     _Atomic uint32_t lock;
-    _Atomic uint32_t here;    /* in its frame */
-    _Atomic uint32_t changed; /* since it was fetched or written to the file */
-    _Atomic uint32_t stored;  /* the file has a later version than the tables */
+    _Atomic uint32_t here;    /* 1: the chunk is in its frame */
+    _Atomic uint32_t changed; /* 1: the chunk was changed since it was fetched or written to the file */
+    _Atomic uint32_t stored;  /* 1: the file has the chunk, with changes that the tables lack */
     uint32_t frame;
     uint32_t pad;
-    _Atomic uint64_t stamp; /* lru: tick of the last visit; fifo: of its loading */
+    _Atomic uint64_t stamp; /* lru: tick of the last visit; fifo: tick of its loading */
     char rest[32];
 };
 _Static_assert(sizeof(struct chunk) == TR_LOCK_STRIDE * sizeof(uint32_t), "a lock for each chunk");
 
 /* State shared by the workers of a node. */
 struct replica_head {
-    _Atomic uint32_t arrived, round; /* barrier: workers that wait, and number of completed barriers */
-    _Atomic int64_t clock;           /* of the workers that wait */
-    _Atomic uint32_t noted;          /* a worker writes, or has written, `why` */
-    char why[512];                   /* text of the first failure; "": outside of the replica */
-    _Atomic int failed;              /* its status, which others test first */
-    _Atomic uint32_t absent;         /* chunks */
-    _Atomic uint32_t all_changed;    /* any chunk may have been changed without setting its `changed` */
-    _Alignas(64) _Atomic uint64_t tick;
-    _Alignas(64) atomic_uint choosing; /* lock of the following members */
-    uint32_t used;                     /* frames below have had a chunk */
-    uint32_t heaped;                   /* frames that are in the heap */
+    _Atomic uint32_t arrived, round;    /* barrier: number of workers that wait, and of completed barriers */
+    _Atomic int64_t clock;              /* clock of the workers that wait at the barrier */
+    _Atomic uint32_t noted;             /* 1: a worker writes, or has written, `why` */
+    char why[512];                      /* text of the first failure; "": failure outside of the replica */
+    _Atomic int failed;                 /* status of the first failure; set after `why` was written */
+    _Atomic uint32_t absent;            /* number of chunks that are not in memory */
+    _Atomic uint32_t all_changed;       /* 1: chunks may have been changed without setting their `changed` */
+    _Alignas(64) _Atomic uint64_t tick; /* number of stamps given so far */
+    _Alignas(64) atomic_uint choosing;  /* lock of the following members and of the heap */
+    uint32_t used;                      /* frames < used have had a chunk */
+    uint32_t heaped;                    /* number of frames in the heap */
     struct tr_rng random;
 };
 
-/* Of one rank, in cache lines of its own. */
+/* Counts of one rank, in cache lines of their own. */
 struct replica_line {
     _Alignas(64) tr_replica_counts counts;
 };
 
 struct replica_column {
-    struct tr_table *table; /* NULL: the workers' own */
-    bool given;
+    struct tr_table *table; /* NULL: an array without table, which starts with zeros */
+    bool given;             /* changes are added to the table (tr_replica_give()) */
     size_t key_bytes, chunk_bytes;
-    char *values; /* by frame */
+    char *values; /* by frame, then by key of the chunk */
 };
 
 struct tr_replica {
     tr_context *tr;
-    struct tr_table *table; /* of the first array */
+    struct tr_table *table; /* table of the first array */
     struct replica_column column[TR_REPLICA_ARRAYS];
     size_t columns;
     void *state;
     tr_replica_fn *fetched, *finish;
     int model, replace; /* TR_LOCAL_INTEGRAL or TR_LOCAL_DEMAND; TR_REPLACE_LRU, FIFO or RANDOM */
     enum tr_update_mode mode;
-    bool limited; /* fewer frames than chunks */
-    bool taken, waiting;
-    bool idle;      /* taken in a stage that has failed elsewhere: it has no values */
-    bool astray;    /* a chunk could not be loaded: this rank works on the spare frame */
-    unsigned shift; /* key >> shift is its chunk */
+    bool limited;   /* there are fewer frames than chunks */
+    bool taken;     /* between tr_replica_take() and tr_replica_give() or tr_replica_leave() */
+    bool waiting;   /* this rank waits at the barrier */
+    bool idle;      /* taken after another worker has failed: reads return zeros, changes are dropped */
+    bool astray;    /* after a failed load, this rank works on a spare frame, whose values are ignored */
+    unsigned shift; /* key k is in chunk k >> shift */
     size_t chunks, frames;
-    size_t frame_bytes; /* in all arrays */
+    size_t frame_bytes; /* sum of chunk_bytes of all arrays */
     struct tr_shm memory;
-    size_t moves;   /* number of arrays that other nodes may read */
-    MPI_Win window; /* over the memory of all nodes; MPI_WIN_NULL if moves == 0 or there is one node */
-    int *first_of;  /* by node: the rank whose window has its memory */
+    size_t moves;   /* the first `moves` arrays can be read by other nodes */
+    MPI_Win window; /* RMA window over the memory of all nodes; MPI_WIN_NULL if moves == 0 or with one node */
+    int *first_of;  /* by node: the rank that has the node's memory in the window */
     struct replica_head *head;
     struct replica_line *line; /* by rank of the node */
     struct chunk *chunk;
-    char *shared;
-    /* limited: a heap of frames, the next one to be evicted on top; by frame: its stamp in the heap, and its chunk */
-    uint32_t *heap, *owner;
-    uint64_t *heap_stamp;
-    int file;           /* of chunks that are not in memory; -1: none */
-    const char *folder; /* of the file */
-    size_t batch;       /* maximum number of chunks in one transfer */
-    uint32_t *list;     /* chunks of a transfer; the three following arrays lie behind it */
-    uint32_t *chosen;   /* chunks of a transfer of one array */
-    uint32_t *slot;     /* their slots in a buffer or an array */
-    uint32_t *given_to; /* by chunk of the transfer: bit i: array i has changed */
-    char *spare;        /* by given array: the changes of the chunks of a transfer */
+    char *shared; /* memory for the caller (tr_replica_shared()) */
+    /* if limited: */
+    uint32_t *heap;       /* frames; the next one to be evicted is on top */
+    uint32_t *owner;      /* by frame: its chunk */
+    uint64_t *heap_stamp; /* by frame: stamp by which the heap is ordered */
+    int file;             /* file of chunks that are not in memory; -1: there is none */
+    const char *folder;   /* folder of the file */
+    size_t batch;         /* maximum number of chunks in one transfer */
+    uint32_t *list;       /* chunks of a transfer; its memory contains the three following arrays */
+    uint32_t *chosen;     /* those chunks of the list that are transferred for one array */
+    uint32_t *slot;       /* by chunk of a transfer: its index in a buffer, or in the frames of an array */
+    uint32_t *given_to;   /* by chunk of the list: bit i is set if array i has changed */
+    char *spare;          /* by given array and chunk of the list: values of the table, then changes */
 };
 
 static tr_replica_counts *replica_own_counts(struct tr_replica *l)
@@ -120,13 +123,13 @@ static size_t chunk_keys(const struct tr_replica *l, size_t chunk)
     return tr_min_size((size_t)1 << l->shift, l->table->keys - chunk_first_key(l, chunk));
 }
 
-/* Position of a chunk's first key in every array. */
+/* Index of a chunk's first key in every array. */
 static size_t chunk_place(const struct tr_replica *l, size_t chunk)
 {
     return (size_t)l->chunk[chunk].frame << l->shift;
 }
 
-/* The first chunk of part `part` of `parts`: a worker has a part in transfers of all chunks. */
+/* The first chunk of part `part`, when all chunks are divided into `parts` parts, one for each worker. */
 static size_t replica_part(const struct tr_replica *l, int part, int parts)
 {
     return l->chunks * (size_t)part / (size_t)parts;
@@ -139,7 +142,7 @@ static bool chunk_is_here(const struct chunk *chunk)
 
 /* ---- failures ---- */
 
-/* Reports a failure of this worker to the other workers of the node; returns the status. */
+/* Reports a failure of this worker to the other workers of the node. Returns the status, which may be TR_OK. */
 static int replica_note(struct tr_replica *l, int status)
 {
     int none = TR_OK;
@@ -150,7 +153,7 @@ static int replica_note(struct tr_replica *l, int status)
     return status;
 }
 
-/* The failure of another worker: its status and text, or TR_OK. */
+/* Returns the failure that a worker has reported, with its text, or TR_OK. */
 static int replica_failure(const struct tr_replica *l)
 {
     int status = atomic_load(&l->head->failed);
@@ -162,15 +165,14 @@ static int replica_failure(const struct tr_replica *l)
 
 /* ======== transfers ======== */
 
-/* Reads or writes a chunk in the file, in or from its frame. */
+/* Copies a chunk from its frame to the file (writes) or back. */
 static int chunk_transfer(struct tr_replica *l, bool writes, size_t chunk)
 {
     size_t offset = chunk * l->frame_bytes, keys = chunk_keys(l, chunk), all = 0;
     for (size_t i = 0; i < l->columns; i++) {
         const struct replica_column *c = &l->column[i];
         char *at = c->values + l->chunk[chunk].frame * c->chunk_bytes;
-        for (size_t done = 0, bytes = keys * c->key_bytes;
-             done < bytes;) { /* one call may transfer a part only */
+        for (size_t done = 0, bytes = keys * c->key_bytes; done < bytes;) {
             ssize_t n = writes ? pwrite(l->file, at + done, bytes - done, (off_t)(offset + done))
                                : pread(l->file, at + done, bytes - done, (off_t)(offset + done));
             if (n < 0 && errno == EINTR) continue;
@@ -190,19 +192,19 @@ static int chunk_transfer(struct tr_replica *l, bool writes, size_t chunk)
     return TR_OK;
 }
 
-/* Chunks of one array, to be read from its table or added to it. */
+/* A transfer of chunks of one array, which are read from its table or added to it. */
 struct move {
     struct tr_table *table;
-    const uint32_t *chunks, *slots; /* n chunks; the values of chunk i are those of slot i behind `values` */
+    const uint32_t *chunks, *slots; /* values of chunk chunks[i] are at index slots[i] of `values` */
     size_t n;
     char *values;
-    uint64_t bytes;             /* of the values */
-    struct tr_segment *segment; /* by server: units that are contiguous in the share and in memory, as runs */
+    uint64_t bytes;             /* size of the values */
+    struct tr_segment *segment; /* by server: units of the chunks, as runs */
     struct tr_channel *channel; /* by server */
 };
 
-/* Lists the units of the chunks by server: counts runs first, then lists them. If rows are cut, the units of a row are not
- * neighbours, and each unit is a run. */
+/* Lists the units of the chunks by server, as runs: turn 0 counts the runs, turn 1 lists them. If rows consist of pieces, each unit
+ * is a run, because units that are contiguous in the share are not contiguous in memory. */
 static int move_open(const struct tr_replica *l, struct move *m)
 {
     struct tr_table *t = m->table;
@@ -250,8 +252,8 @@ static void move_close(struct move *m)
     free(m->channel);
 }
 
-/* Reads the chunks, or adds them to the table. No other rank adds to these keys meanwhile, so additions in shared memory do not
- * meet accumulates of other nodes. */
+/* Reads the chunks from the table, or adds them to it. Adds the number of bytes to *bytes. No other rank changes these keys
+ * meanwhile, so direct adding does not conflict with accumulates of other nodes. */
 static int replica_move(struct tr_replica *l, struct move m, bool adds, uint64_t *bytes)
 {
     struct move move TR_CLOSED_BY(move_close) = m;
@@ -269,16 +271,16 @@ static int replica_move(struct tr_replica *l, struct move m, bool adds, uint64_t
         struct tr_channel *c = &move.channel[s];
         TR_WAIT_UNTIL(t->tr, tr_request_done(&c->get) && tr_request_done(&c->accumulate),
                       "the servers of table %s to move a local model", t->name);
-        /* completion of a request means that the values have left; only a flush means that they have arrived */
+        /* a completed request only means that the values have been sent; after a flush they have arrived */
         if (adds && !t->share[s] && c->segment->n > 0) MPI_Win_flush(c->rank, t->window);
     }
     return TR_OK;
 }
 
-/* Fetches n chunks, which have frames, from the tables of the arrays in the set `arrays` (a bit each). */
+/* Fetches n chunks, which must have frames, from the tables. arrays: bit i is set if array i is fetched. */
 static int replica_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n, unsigned arrays)
 {
-    uint32_t first = UINT32_MAX; /* frame */
+    uint32_t first = UINT32_MAX; /* the lowest frame of these chunks */
     for (size_t i = 0; i < n; i++)
         if (l->chunk[chunks[i]].frame < first) first = l->chunk[chunks[i]].frame;
     for (size_t i = 0; i < n; i++) l->slot[i] = l->chunk[chunks[i]].frame - first;
@@ -317,7 +319,7 @@ static int replica_fetch_part(struct tr_replica *l, int part, int parts, unsigne
     return TR_OK;
 }
 
-/* Copies a part of the arrays from another node by RMA: arrays have the same layout on all nodes. The other node takes no part. */
+/* Copies a part of the arrays from another node by RMA, without help of that node. The layout of arrays is equal on all nodes. */
 static int replica_fetch_from(struct tr_replica *l, int node, int part, int parts)
 {
     enum { PIECE = 1 << 24 };
@@ -342,12 +344,14 @@ static int replica_fetch_from(struct tr_replica *l, int node, int part, int part
 
 /* ======== chunks ========
  *
- * In mode locked, one worker at a time holds a chunk. In the other modes any number of workers hold it together, because they
- * change numbers atomically or accept races. If all chunks fit into memory, none is evicted, and none needs to be held.
+ * In mode TR_UPDATE_LOCKED, one worker at a time holds a chunk. In the other modes several workers can hold a chunk together,
+ * because they change numbers atomically or accept races; if all chunks fit into memory, they need not hold it, as it is not
+ * evicted.
  *
- * Frames lie in a heap ordered by the stamps that their chunks had when they were inspected last. A visit only writes the
- * chunk's stamp. Eviction inspects the top: if the chunk has a newer stamp, the frame sinks. Stamps only grow, so the frame
- * that stays on top has the least stamp: exactly the chunk that was visited (lru) or loaded (fifo) the longest time ago. */
+ * To visit a chunk is to read or change its values. Frames are in a heap, ordered by the stamps that their chunks had when the heap
+ * was updated. A visit only writes the chunk's stamp. Eviction inspects the top of the heap: if the chunk has a newer stamp, the
+ * frame sinks. Stamps only grow, so the frame that stays on top has the least stamp: its chunk was visited (lru) or loaded (fifo)
+ * the longest time ago. */
 
 /* ---- locks ---- */
 
@@ -373,8 +377,8 @@ static void chunk_end_alone(struct chunk *chunk)
     atomic_store_explicit(&chunk->lock, 0, memory_order_release);
 }
 
-/* Waits for a chunk. A chunk in memory is held for some hundred cycles, unless its holder has lost its core; a chunk that is being
- * fetched takes longer. */
+/* Waits until `try` gets the lock of a chunk. A chunk in memory is held for some hundred cycles, unless the system has suspended
+ * the worker that holds it; a chunk that is being fetched is held longer. */
 static int chunk_wait(struct tr_replica *l, struct chunk *chunk, chunk_try_fn *try)
 {
     enum { PATIENCE = 100 };
@@ -422,8 +426,8 @@ static void heap_sink(struct tr_replica *l, uint32_t i)
     }
 }
 
-/* The index in the heap of a frame whose chunk can be evicted and is held exclusively then; UINT32_MAX: none. A chunk that others
- * hold gets a new stamp, since it is in use. */
+/* Chooses a frame whose chunk can be evicted, and holds this chunk exclusively. Returns the frame's index in the heap; UINT32_MAX:
+ * all chunks are held. A chunk that another worker holds gets a new stamp, since it is in use. */
 static uint32_t heap_choose(struct tr_replica *l)
 {
     for (uint32_t tries = 0, n = l->head->heaped; tries < n;) {
@@ -439,7 +443,7 @@ static uint32_t heap_choose(struct tr_replica *l)
     return UINT32_MAX;
 }
 
-/* The chunk lies in its frame from now on, and can be evicted. */
+/* Enters the frame of a loaded chunk in the heap, so that the chunk can be evicted. */
 static void frame_fill(struct tr_replica *l, size_t c)
 {
     struct replica_head *head = l->head;
@@ -454,7 +458,7 @@ static void frame_fill(struct tr_replica *l, size_t c)
     tr_spin_unlock(&head->choosing);
 }
 
-/* Finds a frame for a chunk, and evicts another one if necessary; *found = false: all frames are in use now. */
+/* Finds a frame, and evicts its chunk if necessary; *found = false: the chunks of all frames are held. */
 static int frame_take(struct tr_replica *l, uint32_t *frame, bool *found)
 {
     struct replica_head *head = l->head;
@@ -474,13 +478,14 @@ static int frame_take(struct tr_replica *l, uint32_t *frame, bool *found)
     tr_spin_unlock(&head->choosing);
     *found = is_new || i != UINT32_MAX;
     if (is_new || !*found) return TR_OK;
-    /* evicts the chunk in the frame; if it cannot be written, it stays there: other workers may wait for it */
+    /* evicts the chunk; if the file cannot be written, the chunk stays, because other workers may wait for it */
     uint32_t c = l->owner[*frame];
     struct chunk *chunk = &l->chunk[c];
     bool changed = atomic_load_explicit(&chunk->changed, memory_order_relaxed);
     int status = changed ? chunk_transfer(l, true, c) : TR_OK;
     if (status == TR_OK) {
-        if (changed) atomic_store(&chunk->stored, 1); /* before it counts as unchanged */
+        if (changed)
+            atomic_store(&chunk->stored, 1); /* before `changed` is cleared: see replica_give_part() */
         atomic_store(&chunk->changed, 0);
         atomic_store_explicit(&chunk->here, 0, memory_order_relaxed);
         atomic_fetch_add_explicit(&head->absent, 1, memory_order_relaxed);
@@ -494,7 +499,7 @@ static int frame_take(struct tr_replica *l, uint32_t *frame, bool *found)
 
 /* ---- loading and holding ---- */
 
-/* Starts with all chunks in memory, or none: worker `part` of `parts` sets its part of them. */
+/* Marks all chunks as in memory (here), or as absent. Each worker marks part `part` of `parts` of them. */
 static void chunks_clear(struct tr_replica *l, int part, int parts, bool here)
 {
     for (size_t c = replica_part(l, part, parts), to = replica_part(l, part + 1, parts); c < to; c++) {
@@ -510,7 +515,7 @@ static void chunks_clear(struct tr_replica *l, int part, int parts, bool here)
     atomic_store(&l->head->all_changed, here);
 }
 
-/* Loads chunks that have frames and are held exclusively: from the file, or else from the tables. */
+/* Loads chunks that have frames and are held exclusively: from the file if it has them, otherwise from the tables. */
 static int chunks_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n)
 {
     uint32_t list[AHEAD];
@@ -536,14 +541,13 @@ static int chunk_fetch(struct tr_replica *l, uint32_t chunk)
     for (bool found = !l->limited; !found;) {
         TR_TRY(frame_take(l, &l->chunk[chunk].frame, &found));
         if (found) break;
-        TR_TRY(replica_failure(l)); /* a worker that cannot read its chunk back keeps the frame */
+        TR_TRY(replica_failure(l)); /* after a failed read, the frame of that chunk does not become free */
         TR_TRY(tr_waiting_turn(l->tr, &waiting, "memory for a chunk of table %s", l->table->name));
     }
     return chunks_fetch(l, &chunk, 1);
 }
 
-/* Waits until the chunk is in memory, and holds it as the mode demands. The worker that loads an absent chunk holds it exclusively
- * meanwhile. */
+/* Holds a chunk as the mode demands, and loads it if it is absent. While a worker loads a chunk, it holds the chunk exclusively. */
 static int chunk_get(struct tr_replica *l, size_t c)
 {
     struct chunk *chunk = &l->chunk[c];
@@ -572,7 +576,7 @@ static void chunk_release(struct tr_replica *l, size_t c)
     else if (l->limited) atomic_fetch_sub_explicit(&chunk->lock, 1, memory_order_release);
 }
 
-/* Fetches some absent chunks of the keys together: those that are free, and for which there is a frame. */
+/* Fetches some absent chunks of the keys together: those whose lock is free, as long as there are frames. */
 static int chunks_bring_ahead(struct tr_replica *l, const tr_key *keys, size_t n)
 {
     uint32_t list[AHEAD];
@@ -593,16 +597,16 @@ static int chunks_bring_ahead(struct tr_replica *l, const tr_key *keys, size_t n
         else chunk_end_alone(chunk);
     }
     if (status == TR_OK && some > 0) status = chunks_fetch(l, list, some);
-    replica_own_counts(l)->hits -= status == TR_OK ? some : 0; /* the visits come later */
+    replica_own_counts(l)->hits -= status == TR_OK ? some : 0; /* visits will count these misses as hits */
     for (size_t i = 0; i < some; i++) chunk_end_alone(&l->chunk[list[i]]);
     return status;
 }
 
 /* ======== the workers of a node ========
  *
- * A replica is taken and given by all workers of a stage together (trireme/replica.h). They wait for each other at a barrier in
- * shared memory. A worker that fails continues with its clocks, but does not compute, and would never reach the barrier: its polls
- * find that it is at a later clock than the workers that wait, and release them. */
+ * All workers of a stage take and give a replica together (trireme/replica.h), with a barrier in shared memory. A worker that has
+ * failed continues with its clocks without computing, and does not reach the barrier. Therefore replica_watch(), which a failed
+ * worker runs as well, releases the waiting workers when it finds that its worker is at a later clock than they are. */
 
 static int replica_watch(void *replica, int *did)
 {
@@ -617,8 +621,8 @@ static int replica_watch(void *replica, int *did)
     return TR_OK;
 }
 
-/* Another worker has failed outside of the replica. Its error is reported when the stage ends, and errors of the waiting
- * workers must not replace it. Until then reads return zeros, and changes are dropped. */
+/* Whether another worker has failed outside of the replica. The error of this worker is reported when the stage ends. Until then
+ * other workers report no errors, which could replace it: their reads return zeros, and their changes are dropped. */
 static bool replica_is_left(const struct tr_replica *l)
 {
     return atomic_load(&l->head->failed) != TR_OK && !*l->head->why;
@@ -654,7 +658,7 @@ static int replica_barrier(struct tr_replica *l, const tr_worker *me)
 
 /* ======== opening and closing ======== */
 
-/* Returns the next array in one block of memory, aligned to a cache line; NULL if memory is NULL. */
+/* Reserves `bytes` at offset *taken of `memory`, aligned to a cache line, and returns their address; NULL if memory is NULL. */
 static void *replica_reserve(char *memory, size_t *taken, size_t bytes)
 {
     size_t at = *taken;
@@ -662,8 +666,8 @@ static void *replica_reserve(char *memory, size_t *taken, size_t bytes)
     return memory ? memory + at : NULL;
 }
 
-/* Lays the memory out from `at` on, which may be NULL, and returns its size. Arrays that other nodes read come first, because the
- * size of the rest may differ between nodes. */
+/* Sets the addresses of all arrays in memory at `at` (NULL: computes the size only), and returns its size. Arrays that other nodes
+ * read come first, because the size of the others may differ between nodes. */
 static size_t replica_lay_out(struct tr_replica *l, size_t shared, char *at)
 {
     size_t taken = 0, heaped = l->limited ? l->frames : 0, spare = l->model == TR_LOCAL_DEMAND;
@@ -679,7 +683,7 @@ static size_t replica_lay_out(struct tr_replica *l, size_t shared, char *at)
     return taken;
 }
 
-/* Notes the arrays, and chooses the number of chunks, and of chunks in memory. */
+/* Sets the columns from the options, and chooses the size and number of chunks and the number of frames. */
 static int replica_choose_sizes(struct tr_replica *l, const tr_replica_options *options)
 {
     const struct tr_table *t = l->table;
@@ -726,8 +730,8 @@ static int replica_choose_sizes(struct tr_replica *l, const tr_replica_options *
     return TR_OK;
 }
 
-/* Opens the file of chunks that are not in memory. It has no name once all ranks of the node have opened it, so it is removed when
- * the last of them ends. Collective over all ranks. */
+/* Opens the file for chunks that are not in memory. When all ranks of the node have opened it, its name is removed, so that the
+ * system deletes the file when the last rank closes it. Collective over all ranks. */
 static int replica_open_file(struct tr_replica *l)
 {
     char path[PATH_MAX] = "";
@@ -748,7 +752,8 @@ static int replica_open_file(struct tr_replica *l)
     }
     int sent = tr_broadcast(l->tr, TR_SET_NODE, 0, path, sizeof path);
     if (status == TR_OK) status = sent;
-    if (!makes && status == TR_OK && *path) { /* no path: the first rank reports the error */
+    if (!makes && status == TR_OK &&
+        *path) { /* without a path, the first rank of the node reports the error */
         l->file = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
         if (l->file < 0)
             status = tr_fail(TR_ERR_NO_OUTPUT, "%s: the file of a local model cannot be opened: %s", path,
@@ -788,7 +793,6 @@ int tr_replica_open_with(tr_context *tr, const tr_replica_options *options, tr_r
     const struct tr_shm_part *memory = &l->memory.part[0];
     replica_lay_out(l, shared, memory->at);
     if (l->moves > 0 && tr->layout.nodes > 1) {
-        /* opens the memory of every node to the ranks of all others */
         TR_TRY(tr_agree(tr, TR_NEW(&l->first_of, (size_t)tr->layout.nodes)));
         for (int rank = tr->size - 1; rank >= 0; rank--) l->first_of[tr->node_of[rank]] = rank;
         TR_TRY(tr_window_open(tr, memory->at, tr->node_rank == 0 ? memory->bytes : 0, 1,
@@ -873,7 +877,7 @@ void *tr_replica_values(tr_replica *l)
     return l->column[0].values;
 }
 
-/* All chunks are in memory, contiguously, and are never evicted. */
+/* Whether all chunks are in memory, contiguous, and never evicted. */
 static bool replica_is_whole(const struct tr_replica *l)
 {
     return !l->limited && atomic_load_explicit(&l->head->absent, memory_order_acquire) == 0;
@@ -914,7 +918,7 @@ int tr_replica_status(const tr_replica *l)
 
 /* ---- by keys ---- */
 
-/* Reads n keys to `out` or adds `delta`; the other is NULL. Key `first` is at `at`. */
+/* Copies the values of n keys to `to`, or adds `from` to them; one of the two is NULL. The value of key `first` is at `at`. */
 static void replica_work(const struct tr_replica *l, const tr_key *keys, size_t n, void *to, const void *from,
                          void *at, tr_key first)
 {
@@ -941,7 +945,7 @@ static void replica_work(const struct tr_replica *l, const tr_key *keys, size_t 
     })
 }
 
-/* tr_replica_read() or tr_replica_add(), as above. */
+/* Performs tr_replica_read() if delta is NULL, or tr_replica_add() if out is NULL. */
 static int replica_access(struct tr_replica *l, const tr_key *keys, size_t n, char *out, const char *delta)
 {
     const struct replica_column *column = &l->column[0];
@@ -986,8 +990,8 @@ int tr_replica_add(tr_replica *l, const tr_key *keys, size_t n, const void *delt
 
 /* ======== taking and giving ======== */
 
-/* Replaces n values, which are the table's at first, by their differences from `now`, and `now` by the result of adding these: sums
- * are rounded, and node and table must hold the same bits. Returns whether there is any difference. */
+/* Replaces n values of the table (value) by their differences from `now`, and `now` by value + difference. This sum is what the
+ * table will contain; it may differ from `now` by rounding. Returns whether any difference is not zero. */
 static bool replica_differ(enum tr_dtype dtype, size_t n, void *now, void *value)
 {
     bool some = false;
@@ -1003,7 +1007,8 @@ static bool replica_differ(enum tr_dtype dtype, size_t n, void *now, void *value
     return some;
 }
 
-/* Fetches the tables' values of the chunks in the list to `spare`, array after array; or adds the differences to the tables. */
+/* Fetches the tables' values of the n chunks in the list to `spare`, array after array; or, adds, adds the changes in `spare` to
+ * the tables. */
 static int replica_move_batch(struct tr_replica *l, size_t n, bool adds)
 {
     char *spare = l->spare;
@@ -1030,13 +1035,13 @@ static int replica_give_batch(struct tr_replica *l, size_t n, bool gives)
     if (n == 0) return TR_OK;
     if (gives) TR_TRY(replica_move_batch(l, n, false));
     for (size_t k = 0; k < n; k++) {
-        /* finish chunk k of the list, and find the changes in it */
+        /* finishes chunk k of the list, and computes its changes */
         size_t c = l->list[k];
         char *spare = l->spare;
         tr_replica_counts *counts = replica_own_counts(l);
         uint64_t hits = counts->hits;
         TR_TRY(chunk_get(l, c));
-        counts->hits = hits; /* this visit is not one of a worker's */
+        counts->hits = hits; /* chunk_get() has counted a hit, but this is not an access of the worker */
         size_t place = chunk_place(l, c), keys = chunk_keys(l, c);
         if (l->finish) l->finish(l->state, chunk_first_key(l, c), keys, place);
         l->given_to[k] = 0;
@@ -1060,7 +1065,7 @@ static int replica_give_part(struct tr_replica *l, int part, int parts, bool giv
     bool all = atomic_load(&l->head->all_changed);
     size_t n = 0;
     for (size_t c = replica_part(l, part, parts), to = replica_part(l, part + 1, parts); c < to; c++) {
-        /* a chunk that has been written to the file counts as stored before it counts as unchanged */
+        /* `changed` is read first: frame_take(), which evicts the chunk, sets `stored` before it clears `changed` */
         const struct chunk *chunk = &l->chunk[c];
         if (l->finish || (all && chunk_is_here(chunk)) || atomic_load(&chunk->changed) ||
             atomic_load(&chunk->stored))
@@ -1072,7 +1077,8 @@ static int replica_give_part(struct tr_replica *l, int part, int parts, bool giv
     return replica_give_batch(l, n, gives);
 }
 
-/* Starts the use of a replica: of the tables' values or, direct, of the replica of another node. */
+/* Starts the use of a replica with the values of the tables or, if `direct`, with those of the node of worker group `group` (-1:
+ * this node). again: bit i is set if array i is fetched from its table nevertheless. */
 static int replica_take(struct tr_replica *l, const tr_worker *me, bool direct, int group, unsigned again)
 {
     const tr_context *tr = l->tr;
@@ -1099,7 +1105,7 @@ static int replica_take(struct tr_replica *l, const tr_worker *me, bool direct, 
             status = replica_fetch_from(l, node, me->worker, me->workers);
         else if (direct) status = again ? replica_fetch_part(l, me->worker, me->workers, again) : TR_OK;
         else if (l->model == TR_LOCAL_INTEGRAL) {
-            status = replica_barrier(l, me); /* before absent chunks are counted down */
+            status = replica_barrier(l, me); /* chunks_clear() must end before `absent` is decremented */
             if (status == TR_OK) status = replica_fetch_part(l, me->worker, me->workers, UINT32_MAX);
         }
     }

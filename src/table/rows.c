@@ -1,4 +1,5 @@
-/* Rows in any order: pulls as a stream, and updates of sparse rows (view.h). */
+/* Rows in any order: pulls as a stream, and updates of sparse rows (see view.h). A want is the index of a unit in the plan of a
+ * pull. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,33 +7,34 @@
 
 /* One unit of a request. */
 struct pull_ask {
-    uint32_t want; /* its number in the plan */
-    uint32_t from; /* sparse: the columns below have arrived already */
-    bool claimed;  /* its entry of the node cache */
+    uint32_t want;
+    uint32_t from; /* sparse rows: columns < from have arrived already */
+    bool claimed;  /* this rank has claimed the unit's entry of the node cache */
 };
 
 /* A request, and its answer. */
 struct pull_request {
     struct pull_request *next;
-    uint32_t server, n;
-    bool got; /* by an RMA get: the answer is values alone, behind the place of their head */
+    uint32_t server, n; /* server, and number of units */
+    bool got;           /* by an RMA get: the answer has values but no head, whose bytes are unused */
     struct pull_ask *ask;
     char *answer;
     size_t ask_room, answer_room;
-    struct tr_sparse_head head;
+    struct tr_sparse_head head; /* dense rows: only bytes and rows are used */
 };
 
-/* The units of the list at one server. */
+/* The units of a pull at one server. */
 struct pull_source {
-    bool near;              /* this rank reads it directly */
-    uint32_t next, end;     /* units that have not been requested, claimed or delivered yet */
-    struct pull_ask *again; /* to be requested again, before them */
+    bool near;              /* this rank reads the share directly */
+    uint32_t next, end;     /* wants next .. end - 1 have not been requested, claimed or delivered yet */
+    struct pull_ask *again; /* units to be requested again, before those */
     size_t agains, room;
-    size_t asked;                 /* number of units requested so far */
-    uint64_t under_way, requests; /* of all requests, those without an answer */
+    size_t asked;       /* number of units requested so far */
+    uint64_t under_way; /* number of requests whose answer has not arrived */
+    uint64_t requests;  /* number of requests whose answer has not been delivered */
 };
 
-/* A sparse row, or the first part of one. */
+/* The part of a sparse row that has arrived. */
 struct pull_part {
     struct pull_part *next;
     uint32_t want;
@@ -42,65 +44,67 @@ struct pull_part {
 struct pull {
     struct tr_table *table;
     const struct tr_rows_terms *terms;
-    struct tr_node_cache *cache; /* NULL: this pull shares nothing */
+    struct tr_node_cache *cache; /* NULL: this pull uses no node cache */
     struct tr_cache_terms cache_terms;
     const tr_key *keys;
     tr_row_fn *row;
     void *state;
-    size_t n, left;             /* rows */
-    struct tr_plan plan;        /* units of the list by server; a «want» is a number in it */
+    size_t n, left; /* number of rows, and of rows that have not been delivered */
+    struct tr_plan plan;
     struct pull_source *source; /* by server */
-    uint32_t *elsewhere; /* wants that other workers of the node fetch or have fetched: a ring of all wants */
+    uint32_t *elsewhere; /* ring buffer of wants that other workers of the node fetch or have fetched */
     size_t elsewhere_first, elsewhere_n;
-    struct pull_request *here, **here_end; /* answered */
-    struct pull_request **flying;          /* requests in flight */
-    MPI_Request *received;                 /* their MPI requests */
-    int *arrived;                          /* numbers among them */
+    struct pull_request *here, **here_end; /* list of requests whose answer has arrived */
+    struct pull_request **flying;          /* the flying_n requests in flight */
+    MPI_Request *received;                 /* by request in flight */
+    int *arrived;                          /* scratch: output of MPI_Testsome() */
     size_t flying_n;
-    uint64_t ahead, row_bytes;
-    struct pull_part *parts; /* of sparse rows that were cut */
+    uint64_t ahead, row_bytes; /* table.ahead and table.row_bytes */
+    struct pull_part *parts;   /* list of sparse rows that were cut */
 
-    double computed, computing_since; /* seconds in row() so far; start of the current period in row() */
-    double looked;                    /* time of the last poll */
+    double computed;        /* seconds in row() so far */
+    double computing_since; /* tr_now() at the start of the current period in row() */
+    double looked;          /* tr_now() at the last poll */
 
-    /* rows of several pieces */
-    size_t base, window; /* rows below base are complete; those from base + window on are not begun */
-    uint32_t *missing;   /* by row % window: pieces */
-    char *whole;         /* the values of rows in the window */
-    char *scratch;       /* one row */
+    /* tables with several pieces per row */
+    size_t base, window; /* rows < base are complete; rows >= base + window have not been requested */
+    uint32_t *missing;   /* by row % window: number of pieces that have not arrived */
+    char *whole;         /* by row % window: values of the row */
+    char *scratch;       /* copy of one row of a share */
 };
 
 struct row_push;
 
 /* State of a table on this rank from one pull to the next. */
 struct tr_rows {
-    struct row_push *push; /* by server, NULL: nothing was added yet */
-    struct pull *pull;     /* NULL: none */
+    struct row_push *push; /* by server; NULL: no rows were pushed yet */
+    struct pull *pull;     /* the running pull, or NULL */
     struct pull_request *spare;
-    double row_bytes;               /* sparse: mean size of a row in recent answers */
-    struct tr_sparse_entries entry; /* sparse: one row */
-    char *decoded, *cached; /* dense: one answer that is handed over, and one that goes to the cache */
+    double row_bytes;               /* sparse rows: mean size of a row in recent answers */
+    struct tr_sparse_entries entry; /* sparse rows: buffer for one row */
+    char *decoded, *cached;         /* dense rows: decoded answer that is delivered, or copied to the cache */
     size_t decoded_room, cached_room;
 
-    struct tr_node_cache cache; /* an item a unit; none: nothing is shared */
+    struct tr_node_cache cache; /* items are units of the table; cache.head NULL: no cache */
     struct tr_shm cache_memory;
-    bool looked_for_cache;
-    uint64_t after;  /* fetches up to this one lack own updates */
-    uint64_t pulled; /* the latest fetch when the last pull began */
+    bool looked_for_cache; /* tr_rows_begin() has decided about the cache */
+    uint64_t after;        /* fetches with numbers <= after lack own updates */
+    uint64_t pulled;       /* number of the latest fetch when the last pull began */
 };
 
-/* Index in the list of the row of a unit; and the unit's number in the table. */
+/* Returns the index in p->keys of the row to which a unit belongs. */
 static inline size_t rows_place(const struct pull *p, uint32_t want)
 {
     return p->plan.local[want] / p->table->pieces;
 }
+/* Returns the number of a unit in the table. */
 static inline uint64_t rows_unit(const struct pull *p, uint32_t want)
 {
     const struct tr_table *t = p->table;
     return p->plan.local[want] % t->pieces * t->keys + p->keys[rows_place(p, want)];
 }
 
-/* The next unit of a source may be requested or delivered. */
+/* Whether the next unit of a source may be requested or delivered now. */
 static inline bool rows_may_begin(const struct pull *p, const struct pull_source *s)
 {
     return s->next < s->end && (p->table->pieces == 1 || rows_place(p, s->next) < p->base + p->window);
@@ -108,15 +112,15 @@ static inline bool rows_may_begin(const struct pull *p, const struct pull_source
 
 /* ======== pushing sparse rows ======== */
 
-/* Entries for one server. */
+/* Pushes to one server. */
 struct row_push {
-    struct tr_sending *open; /* the message that is being written */
-    size_t bytes;            /* of its body so far */
-    uint32_t sending;        /* messages in flight */
-    uint32_t messages;       /* sent in this clock */
+    struct tr_sending *open; /* the message that is being written, or NULL */
+    size_t bytes;            /* size of its body so far */
+    uint32_t sending;        /* number of messages in flight */
+    uint32_t messages;       /* number of messages sent in this clock */
 };
 
-/* Opens a message, when fewer than MOST_SENDING are in flight to its server. */
+/* Opens a message, after waiting until fewer than MOST_SENDING messages are in flight to the server. */
 static int row_push_open_message(struct tr_table *t, uint32_t server, int64_t clock)
 {
     enum { MOST_SENDING = 4 };
@@ -173,7 +177,7 @@ int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
     }
     if (!t->rows->push) TR_TRY(TR_NEW(&t->rows->push, t->partition.servers));
     for (const tr_row *row = rows; row < rows + n; row++) {
-        /* in one message if it fits, so that no reader sees half of a row without BSP */
+        /* writes a row to one message if it fits, so that readers without BSP see all of the row or nothing */
         struct tr_location at = tr_walk_to(&walker, row->key);
         enum { LEAST = sizeof at.position + TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST };
         struct row_push *p = &t->rows->push[at.server];
@@ -209,7 +213,7 @@ int tr_rows_end_clock(struct tr_table *t, int64_t clock)
         TR_TRY(row_push_send(t, s, TR_FLAG_LAST));
         p->messages = 0;
     }
-    t->tr->tables->traffic.pushes += pushed; /* all of a clock is one update */
+    t->tr->tables->traffic.pushes += pushed; /* all messages of a clock count as one push */
     return TR_OK;
 }
 
@@ -234,8 +238,8 @@ int tr_rows_settle(struct tr_table *t)
 /* Defaults without a job. */
 enum { AHEAD = 4, ROW_BYTES = 1 << 18 };
 
-/* Seconds between two polls: a poll takes time from computing, but progresses MPI and, with more ranks than cores, yields the
- * core. */
+/* Minimum time between two polls in seconds. Polls delay computing, but they progress MPI and, with more ranks than cores, yield
+ * the core. */
 static const double look_after = 500e-6;
 
 int tr_rows_open(struct tr_table *t)
@@ -267,7 +271,8 @@ static int rows_ask_again(struct pull_source *s, struct pull_ask ask)
     return TR_OK;
 }
 
-/* The next unit to be requested; false: none. Units that other workers of the node fetch go to the ring `elsewhere`. */
+/* Chooses the next unit to be requested from a server; false: there is none. Moves units that other workers of the node fetch, or
+ * have fetched, to `elsewhere`. */
 static bool request_choose(struct pull *p, struct pull_source *s, struct pull_ask *ask)
 {
     while (s->agains > 0 || rows_may_begin(p, s)) {
@@ -282,7 +287,7 @@ static bool request_choose(struct pull *p, struct pull_source *s, struct pull_as
     return false;
 }
 
-/* Sends one request to a server; *sent = false: no unit is left to be requested. */
+/* Sends one request to a server. *sent = false: there is no unit to be requested. */
 static int request_one(struct pull *p, uint32_t server, bool *sent)
 {
     enum { FIRST = 8, PLACE = 5 };
@@ -296,8 +301,8 @@ static int request_one(struct pull *p, uint32_t server, bool *sent)
     if (s->agains == 0 && !rows_may_begin(p, s)) return TR_OK;
     if (!rows->spare) TR_TRY(TR_NEW(&rows->spare, 1));
     struct pull_request *r = rows->spare;
-    /* For sparse rows, the number that fills an answer is an estimate. The first requests are short, so that computing starts
-     * early. */
+    /* Computes the maximum number of units. For sparse rows, it is an estimate of the number that fills an answer. The first
+     * requests are short, so that computing starts early. */
     size_t most = t->sparse ? (size_t)((double)p->row_bytes / rows->row_bytes) : p->row_bytes / t->unit_bytes;
     most = tr_min_size(most, p->row_bytes / sizeof(struct tr_sparse_request));
     if (p->ahead > 0) most = tr_min_size(most, tr_max_size(most / FIRST, s->asked));
@@ -311,10 +316,9 @@ static int request_one(struct pull *p, uint32_t server, bool *sent)
     *sent = true;
     rows->spare = r->next;
     size_t sparse_room = tr_max_size(p->row_bytes, TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST);
-    size_t room = HEADS + r->n * (t->unit_bytes + PLACE); /* a gap is longer than a bit */
+    size_t room = HEADS + r->n * (t->unit_bytes + PLACE); /* PLACE: bytes of the longest gap */
     if (t->sparse) room = sizeof(struct tr_sparse_head) + sparse_room;
     TR_TRY(TR_GROW(&r->answer, &r->answer_room, room));
-    /* hash storage and sparse rows have no window, and only messages round */
     r->got = t->route == TR_ROUTE_GET && t->window != MPI_WIN_NULL;
     if (r->got) {
         TR_FREED int *position = NULL;
@@ -355,7 +359,7 @@ static int rows_ask_more(struct pull *p)
 {
     uint32_t servers = p->table->partition.servers, first = (uint32_t)p->table->tr->rank;
     if (p->ahead == 0) {
-        /* one request in flight in all, when nothing else is left to be delivered */
+        /* one request at a time, when no other row can be delivered */
         bool sent = p->flying_n > 0 || p->here || rows_next_near(p) < servers;
         for (uint32_t s = 0; s < servers && !sent; s++)
             if (!p->source[s].near) TR_TRY(request_one(p, s, &sent));
@@ -372,7 +376,7 @@ static int rows_ask_more(struct pull *p)
 
 /* ---- answers ---- */
 
-/* Finds the values of a dense answer: in the answer, or decoded in *memory. */
+/* Finds the values of a dense answer: in the answer or, if they are encoded, in *memory after decoding. */
 static int answer_decode(const struct pull *p, const struct pull_request *r, char **memory, size_t *room,
                          const void **value)
 {
@@ -384,7 +388,7 @@ static int answer_decode(const struct pull *p, const struct pull_request *r, cha
     return tr_decode(&message, memory, room, value);
 }
 
-/* Copies claimed units to the cache, for the other workers of the node. */
+/* Opens an answer with dense rows: copies claimed units to the cache, for the other workers of the node. */
 static int answer_open_dense(struct pull *p, struct pull_request *r)
 {
     struct tr_table *t = p->table;
@@ -409,7 +413,7 @@ static int answer_open_dense(struct pull *p, struct pull_request *r)
     return status;
 }
 
-/* Units that the server did not answer are requested again, the rest of a row first. */
+/* Opens an answer with sparse rows: units that did not fit are requested again, the rest of a cut row first. */
 static int answer_open_sparse(struct pull *p, struct pull_request *r)
 {
     struct tr_table *t = p->table;
@@ -426,7 +430,7 @@ static int answer_open_sparse(struct pull *p, struct pull_request *r)
     return rows_ask_again(s, (struct pull_ask){.want = r->ask[rows - 1].want, .from = r->head.from});
 }
 
-/* One call tests all requests, since each test progresses MPI. */
+/* Moves requests whose answer has arrived from `flying` to `here`. One MPI call tests all, since each call progresses MPI. */
 static int rows_take_answers(struct pull *p, bool *did)
 {
     int arrived = 0, status = TR_OK;
@@ -454,7 +458,7 @@ static int rows_take_answers(struct pull *p, bool *did)
 
 /* ---- delivering rows ---- */
 
-/* Time from here until rows_stop_computing() is that of row(). */
+/* The time from here until rows_stop_computing() counts as time in row(). */
 static void rows_begin_computing(struct pull *p)
 {
     tr_wait_end(p->table->tr->tables);
@@ -467,7 +471,7 @@ static void rows_stop_computing(struct pull *p)
     tr_wait_begin(p->table->tr->tables);
 }
 
-/* Polls between two rows. */
+/* Polls between two rows, and sends further requests. */
 static int rows_look_around(struct pull *p)
 {
     int did = 0;
@@ -487,7 +491,7 @@ static int rows_deliver(struct pull *p, size_t place, size_t n, const uint32_t *
     return tr_now() - p->looked > look_after ? rows_look_around(p) : TR_OK;
 }
 
-/* Delivers a unit of a dense table: a row, or a piece of one. */
+/* Delivers a unit of a dense table. If it is a piece of a row, delivers the row when its last piece has arrived. */
 static int rows_deliver_unit(struct pull *p, uint32_t want, const void *value)
 {
     const struct tr_table *t = p->table;
@@ -589,13 +593,13 @@ static int rows_deliver_answer(struct pull *p)
     for (uint32_t i = 0; !p->table->sparse && i < r->n && status == TR_OK; i++)
         status = rows_deliver_unit(p, r->ask[i].want, (const char *)value + i * p->table->unit_bytes);
     p->source[r->server].requests--;
-    r->next = rows->spare; /* keeps its memory for the next request */
+    r->next = rows->spare; /* for reuse by later requests */
     rows->spare = r;
     return status;
 }
 
-/* Delivers a unit that another worker of the node fetches or has fetched, if it has arrived. If it was evicted since, it is
- * requested. */
+/* Delivers a unit that another worker of the node fetches or has fetched, if it is in the cache. If it is not and no worker fetches
+ * it (any more), requests the unit. */
 static int rows_deliver_cached(struct pull *p, uint32_t want, bool *did)
 {
     uint32_t server = 0;
@@ -611,12 +615,13 @@ static int rows_deliver_cached(struct pull *p, uint32_t want, bool *did)
         p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->plan.units] = want;
         return TR_OK;
     }
-    while (want >= p->source[server].end) server++; /* wants are in the order of servers */
+    while (want >= p->source[server].end) server++; /* wants of a server are consecutive */
     return rows_ask_again(&p->source[server], (struct pull_ask){.want = want});
 }
 
-/* Delivers rows that have arrived: subscribed ones, those that other workers of the node fetch (each is tried once), and those
- * that this rank reads directly; of a subscribed list, these once all updates are in them. Ends when an answer arrives. */
+/* Delivers rows while no answer has arrived: first subscribed rows, then units that other workers of the node fetch (trying each
+ * once), then rows that this rank reads directly. With a subscription, the latter wait until all updates of clocks < least are in
+ * them. */
 static int rows_deliver_others(struct pull *p, bool *did)
 {
     const struct tr_table *t = p->table;
@@ -665,7 +670,7 @@ static int rows_deliver_all(struct pull *p)
 
 /* ---- pulling ---- */
 
-/* After a failure: answers still arrive, and other workers of the node may wait for them. */
+/* After a failure: receives all answers, because other workers of the node may wait for claimed units. Returns the failure. */
 static int rows_wait_for_answers(struct pull *p, int status)
 {
     char text[1024];
@@ -693,7 +698,7 @@ static int rows_open_pull(struct pull *p)
         p->source[s].near = t->sparse
                                 ? (int)s == t->server
                                 : t->share[s] && (t->route == TR_ROUTE_AUTO || t->route == TR_ROUTE_LOAD);
-    /* subscribed rows of other nodes arrive with merges and are left out of the plan */
+    /* subscribed rows of other nodes arrive with merges, so they are not in the plan */
     if (subscribed) TR_TRY(TR_NEW(&skip, servers));
     for (uint32_t s = 0; skip && s < servers; s++) skip[s] = !p->source[s].near;
     TR_TRY(tr_plan_make(t, p->keys, p->n, TR_PLAN_LISTED, skip, &p->plan));
@@ -775,7 +780,7 @@ int tr_rows_meanwhile(tr_table *t)
     return tr_progress(t->tr, &did);
 }
 
-/* Receives answers in every wait of this rank: other workers of the node may wait for units that it has claimed. */
+/* Receives answers whenever this rank polls, because other workers of the node may wait for units that it has claimed. */
 int tr_rows_poll(void *what, int *did)
 {
     struct tr_tables *tables = what;
@@ -799,18 +804,18 @@ size_t tr_rows_memory(const struct tr_table *t)
 
 void tr_rows_pushed(struct tr_table *t)
 {
-    if (!t->rows || !t->rows->cache.head || t->lockstep)
-        return; /* in lockstep the clock says which updates a fetch contains */
+    /* in lockstep, `holds` alone says which updates a fetch contains */
+    if (!t->rows || !t->rows->cache.head || t->lockstep) return;
     t->rows->after = tr_cache_number(&t->rows->cache);
 }
 
 int tr_rows_begin(struct tr_table *t)
 {
-    enum { MOST = 1 << 26, FEWEST = 16, LEAST_UNIT = 32 }; /* bytes, entries, bytes */
+    enum { MOST = 1 << 26, FEWEST = 16, LEAST_UNIT = 32 }; /* bytes of a cache, entries, bytes of a unit */
     tr_context *tr = t->tr;
     const tr_job *job = tr->job;
     struct tr_rows *rows = t->rows;
-    int workers = 0, servers = 0; /* workers of this node, servers on others */
+    int workers = 0, servers = 0; /* number of workers on this node, and of servers on other nodes */
     bool first = !rows->looked_for_cache, pays = !t->sparse && t->unit_bytes >= LEAST_UNIT && t->width > 1;
     rows->looked_for_cache = true;
     for (int w = 0; w < tr_worker_set_size(tr->active); w++)
@@ -818,8 +823,8 @@ int tr_rows_begin(struct tr_table *t)
     for (uint32_t s = 0; s < t->partition.servers; s++)
         servers += !tr_same_node(tr, tr_table_server_rank(t, s));
     if (first && pays && workers > 1 && servers > 0 && (!job || job->table.share_pulls)) {
-        /* A cache of four times the rows that all workers of the node have in flight, so that slower workers still find them.
-         * Without memory each worker fetches for itself. */
+        /* The cache has room for four times the rows that all workers of the node have in flight, so that slower workers still find
+         * rows. If there is no memory for it, each worker fetches for itself. */
         uint64_t ahead = job ? job->table.ahead : AHEAD, row_bytes = job ? job->table.row_bytes : ROW_BYTES;
         uint64_t bytes =
             4 * (uint64_t)(workers * servers) * (ahead + 1) * tr_max_size(row_bytes, t->unit_bytes);
@@ -828,7 +833,7 @@ int tr_rows_begin(struct tr_table *t)
         size_t mine = tr->node_rank == 0 ? tr_cache_bytes(entries, t->unit_bytes) : 0;
         if (tr_shm_open(tr, tr->node, mine, false, &rows->cache_memory) == TR_OK) {
             rows->cache = tr_cache_at(rows->cache_memory.part[0].at, entries, t->unit_bytes);
-            /* no rank looks before it is empty */
+            /* no rank uses the cache before all have opened it */
             tr_meet(tr, tr->node, "the ranks of this node to open a cache of rows");
         }
     }

@@ -10,7 +10,7 @@
 
 static_assert(sizeof(struct tr_message) % 16 == 0, "the body follows its header");
 
-/* Messages from this size on are about equally long, and reuse memory: fresh pages cost more than copying. */
+/* Messages of at least this size reuse buffers, because the system takes longer to provide new pages than to copy the values. */
 enum { LONG = 1 << 16 };
 
 int tr_message_new(struct tr_tables *tables, size_t room, struct tr_sending **message)
@@ -53,7 +53,7 @@ void tr_message_send(struct tr_tables *tables, struct tr_sending *m, size_t byte
     int length = (int)(sizeof m->header + bytes);
     if ((kind == TR_MESSAGE_REGISTER || kind == TR_MESSAGE_PUSH) && m->header.reply > 0)
         MPI_Irecv(NULL, 0, MPI_BYTE, rank, TR_TAG_REPLY + (int)m->header.reply, wire, &m->acknowledged);
-    if (kind == TR_MESSAGE_FORGET) /* synchronous: it leaves the list when it has been received */
+    if (kind == TR_MESSAGE_FORGET) /* synchronous, so it stays in the list until it has been received */
         MPI_Issend(&m->header, length, MPI_BYTE, rank, TR_TAG_SERVER, wire, &m->sent);
     else MPI_Isend(&m->header, length, MPI_BYTE, rank, TR_TAG_SERVER, wire, &m->sent);
     if (pending) ++*pending;
@@ -77,7 +77,7 @@ void tr_message_await(struct tr_tables *tables, struct tr_sending *m, MPI_Reques
     message_list(tables, m);
 }
 
-/* Sends the body as an answer. */
+/* Sends `bytes` bytes of the body as a reply. */
 static void reply_send(struct tr_tables *tables, struct tr_sending *m, size_t bytes, int rank,
                        uint32_t number)
 {
@@ -102,7 +102,9 @@ void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending)
 
 uint32_t tr_request_number(struct tr_tables *tables)
 {
-    enum { NUMBERS = 16384 }; /* far more than are ever in flight, well below MPI's smallest tag limit */
+    enum {
+        NUMBERS = 16384
+    }; /* far more than are in flight at any time, and below MPI's smallest tag limit */
     tables->next_request = tables->next_request % NUMBERS + 1;
     return tables->next_request;
 }
@@ -127,18 +129,18 @@ struct client {
     int rank;
     uint32_t tag;
     bool pushes;
-    int pusher; /* number among the pushing key sets of this stage */
+    int pusher; /* index of the key set among those that push in this stage */
     uint32_t n;
-    uint32_t *position;       /* NULL: positions 0..n-1, or hash storage */
-    struct tr_hash_list keys; /* hash storage */
-    struct arriving {         /* an update for a server function, until its last message */
+    uint32_t *position;       /* positions of its n units; NULL: 0..n-1, or hash storage */
+    struct tr_hash_list keys; /* hash storage: its n keys and their slots */
+    struct arriving {         /* messages of an update for a server function, until the last one arrives */
         uint32_t *unit;
         char *value;
         size_t n, unit_room, value_room;
     } arriving;
 };
 
-/* An update that is held until it may become visible. */
+/* A message with an update that is held until the update may become visible. */
 struct held {
     int rank;
     struct tr_message message;
@@ -149,11 +151,11 @@ struct held {
 struct tr_serving {
     struct client **client; /* key sets, by rank and tag */
     size_t clients, capacity;
-    size_t pushing;     /* number of key sets of pushing views */
+    size_t pushing;     /* number of key sets whose updates are pushed */
     int64_t served;     /* BSP: number of clocks of this stage whose updates have been added */
-    struct held **held; /* messages of clock `served` and later ones */
+    struct held **held; /* held messages of clock `served` and of later clocks */
     size_t helds, held_capacity;
-    size_t held_last; /* number of clients whose messages of clock `served` have all arrived */
+    size_t held_last; /* number of key sets whose messages of clock `served` have all arrived */
 };
 
 /* ---- registered key sets, sorted by rank and tag ---- */
@@ -165,7 +167,7 @@ static int client_compare(const void *a, const void *b)
     return (x->tag > y->tag) - (x->tag < y->tag);
 }
 
-/* The place of a client in the list, or NULL. */
+/* Finds the list entry of a key set; NULL: it is not registered. */
 static struct client **client_place(const struct tr_table *t, int rank, uint32_t tag)
 {
     struct client key = {.rank = rank, .tag = tag}, *wanted = &key;
@@ -279,7 +281,7 @@ int tr_functions_open(struct tr_tables *tables)
 
 /* ---- the function of a table ---- */
 
-/* A share as functions see it; value may be NULL, if this rank cannot read it. */
+/* Describes a share for a server function or an answer. value is NULL if this rank cannot read the share. */
 static tr_share function_share(const struct tr_table *t, int server)
 {
     bool here = server >= 0, map = t->map && server == t->server;
@@ -297,7 +299,7 @@ static tr_share function_share(const struct tr_table *t, int server)
                       .place = t};
 }
 
-/* Finds the arrays of a function in hash storage: behind the values. */
+/* In hash storage, the arrays of the function follow the array of values. */
 void tr_use_follow(struct tr_table *t)
 {
     struct tr_use *use = t->use;
@@ -311,7 +313,6 @@ void tr_use_follow(struct tr_table *t)
 
 static int function_use(struct tr_table *t, const char *name, const void *argument)
 {
-    /* updates must arrive as messages */
     if (t->push == TR_PUSH_MERGE || t->push == TR_PUSH_ACCUMULATE)
         return tr_fail(
             TR_ERR_CONFIG,
@@ -322,7 +323,7 @@ static int function_use(struct tr_table *t, const char *name, const void *argume
     const tr_function *function = function_find(known, name);
     if (!function) {
         char names[256];
-        /* "a, b or c" */
+        /* lists the known names as "a, b or c" */
         size_t size = sizeof names;
         size_t length = 0;
         *names = '\0';
@@ -352,7 +353,7 @@ static int function_use(struct tr_table *t, const char *name, const void *argume
     }
     if (t->server < 0) return TR_OK;
     use->sums = use->function.merged && t->lockstep;
-    /* arrays of the size of the share: the state, and one for sums */
+    /* allocates arrays of the size of the share: state of the function, and the sum */
     size_t bytes = t->share_units * t->unit_bytes, arrays = use->function.state_arrays;
     for (size_t i = 0; t->map && i < arrays + use->sums; i++)
         TR_TRY(tr_hashmap_add_array(t->map, t->unit_bytes));
@@ -399,7 +400,7 @@ void tr_use_free(struct tr_table *t)
     t->use = NULL;
 }
 
-/* Notes a failure; the job continues without updates until all ranks can stop together. */
+/* Records a failure. After that updates are ignored, and the job continues until all ranks can stop together. */
 static void function_note(struct tr_table *t, const char *what, int status)
 {
     struct tr_tables *tables = t->tr->tables;
@@ -448,15 +449,15 @@ static int update_apply(struct tr_table *t, tr_update *u)
     double kept = use->function.memory ? (double)use->function.memory(&use->share) : 0;
     double *most = &t->tr->tables->service.version_bytes;
     if (kept > *most) *most = kept;
-    _Atomic int64_t *version = &t->line[t->server]->version; /* this server alone writes it */
+    _Atomic int64_t *version = &t->line[t->server]->version; /* no other rank writes it */
     int64_t clocks = u->clock + 1 - t->tr->tables->before;
     if (clocks > atomic_load_explicit(version, memory_order_relaxed))
         atomic_store_explicit(version, clocks, memory_order_release);
-    /* the next read of a pusher may be older than the version of its push, but not than its own clock */
+    /* the pusher's next read may need an older version than its push had, but none below its own clock */
     int64_t past = 1 + (u->version < u->clock ? u->version : u->clock);
     if (u->pusher < 0 || past <= use->passed[u->pusher]) return TR_OK;
     use->passed[u->pusher] = past;
-    int64_t unneeded = INT64_MAX; /* versions above the stable one must stay separate for readers */
+    int64_t unneeded = INT64_MAX; /* the first version that a pusher or, in read(), a reader may still need */
     for (int i = 0; i < use->share.pushers; i++)
         if (use->passed[i] < unneeded) unneeded = use->passed[i];
     if (use->function.read && use->share.stable < unneeded) unneeded = use->share.stable;
@@ -468,7 +469,7 @@ static int update_handle(struct tr_table *t, tr_update *u)
     struct tr_use *use = t->use;
     size_t bytes = t->unit_bytes, ascending = 1;
     if (use->function.gradients && !t->hash) {
-        /* leaves units of zeros out; with hash storage they are left out already */
+        /* omits units of zeros; with hash storage they have been omitted already */
         TR_TRY(TR_GROW(&use->unit, &use->unit_room, u->n));
         TR_TRY(TR_GROW(&use->value, &use->value_room, u->n * bytes));
         for (size_t i = 0; i < u->n; i++) use->unit[i] = u->unit ? u->unit[i] : (uint32_t)i;
@@ -477,7 +478,7 @@ static int update_handle(struct tr_table *t, tr_update *u)
         u->value = use->value;
     }
     if (use->sums) {
-        /* summed up until the clock is complete */
+        /* adds the update to the sum of its clock */
         size_t words = use->touched_words;
         TR_TRY(TR_GROW(&use->touched, &use->touched_words, use->share.units / 64 + 1));
         memset(use->touched + words, 0, (use->touched_words - words) * sizeof *use->touched);
@@ -490,7 +491,7 @@ static int update_handle(struct tr_table *t, tr_update *u)
     }
     while (t->hash && ascending < u->n && u->unit[ascending - 1] < u->unit[ascending]) ascending++;
     if (t->hash && ascending < u->n) {
-        /* units of hash storage come in the order of keys, but functions get ascending slots */
+        /* units of hash storage arrive in the order of keys, but server functions expect ascending slots */
         TR_TRY(TR_GROW(&use->sorted, &use->sorted_room, 2 * u->n));
         TR_TRY(TR_GROW(&use->unit, &use->unit_room, u->n));
         TR_TRY(TR_GROW(&use->value, &use->value_room, u->n * bytes));
@@ -505,8 +506,7 @@ static int update_handle(struct tr_table *t, tr_update *u)
     return update_apply(t, u);
 }
 
-/* Applies one whole update, or adds it to the sum of its clock. If the function fails, tables->status and ->why describe it, and
- * the job ends as soon as all ranks can. */
+/* Applies one complete update, or adds it to the sum of its clock. If the function fails, records that in tables->status. */
 static void update_take(struct tr_table *t, int pusher, const struct tr_message *m, size_t n,
                         const uint32_t *unit, const void *value)
 {
@@ -514,7 +514,7 @@ static void update_take(struct tr_table *t, int pusher, const struct tr_message 
     int64_t clock = m->clock + tables->before, seen = m->seen + tables->before;
     tr_update u = {.pusher = pusher,
                    .clock = clock,
-                   .seen = seen < clock ? clock : seen, /* at least its own updates */
+                   .seen = seen < clock ? clock : seen, /* at least the pusher's own updates */
                    .version = clock,
                    .n = n,
                    .unit = unit,
@@ -522,7 +522,7 @@ static void update_take(struct tr_table *t, int pusher, const struct tr_message 
     if (tables->status == TR_OK) function_note(t, "update", update_handle(t, &u));
 }
 
-/* Under BSP, after all updates of a clock: applies their sum, and clears it for the next clock. */
+/* Under BSP, after all updates of a clock were added to the sum: applies the sum, and clears it for the next clock. */
 static int update_clock(struct tr_table *t, int64_t clock)
 {
     struct tr_use *use = t->use;
@@ -538,7 +538,7 @@ static int update_clock(struct tr_table *t, int64_t clock)
             use->unit[u.n++] = (uint32_t)(64 * w + (size_t)__builtin_ctzll(bits));
     tr_gather(use->unit, count, bytes, use->sum, use->value);
     if (!t->map) memset(use->sum, 0, t->share_units * bytes);
-    for (size_t i = 0; t->map && i < count; i++) /* few units may have been updated */
+    for (size_t i = 0; t->map && i < count; i++) /* a map may be much larger than the update */
         memset(use->sum + use->unit[i] * bytes, 0, bytes);
     memset(use->touched, 0, use->touched_words * sizeof *use->touched);
     u.unit = use->unit;
@@ -546,7 +546,7 @@ static int update_clock(struct tr_table *t, int64_t clock)
     return update_apply(t, &u);
 }
 
-/* ---- shares as functions see them ---- */
+/* ---- access of server functions to keys (trireme/function.h) ---- */
 
 tr_key tr_share_key(const tr_share *share, size_t unit)
 {
@@ -584,9 +584,9 @@ bool tr_share_has_place(const tr_share *share, tr_key key, uint32_t piece)
 
 /* ---- answers ---- */
 
-enum { ANSWER_TEXT = 1024 }; /* room for an error text instead of an answer, at least */
+enum { ANSWER_TEXT = 1024 }; /* minimum size of a reply's buffer, for an error text instead of an answer */
 
-/* Answers a tr_table_ask() of another rank. */
+/* Answers the question that tr_table_ask() has sent from another rank. */
 static int server_answer(struct tr_table *t, int rank, const struct tr_message *m, const void *question)
 {
     const tr_answer *answer = &t->tr->tables->functions.answer[m->first];
@@ -609,7 +609,7 @@ static int server_answer(struct tr_table *t, int rank, const struct tr_message *
     return TR_OK;
 }
 
-/* Requests one server's part of an answer, into `part` of `room` bytes. */
+/* Requests a server's part of an answer, and waits for it. part: memory of `room` bytes; *bytes: the size of the part. */
 static int answer_request(struct tr_table *t, uint32_t server, int number, const void *question,
                           size_t question_bytes, void *part, size_t room, size_t *bytes)
 {
@@ -682,7 +682,7 @@ int tr_table_squares(struct tr_table *t, double *sum)
 
 /* ======== handling messages ======== */
 
-/* Answers with the packed units in tables->packed. */
+/* Replies to a pull with the m->n units in tables->packed. */
 static int reply_packed(struct tr_table *t, int rank, const struct tr_message *m)
 {
     struct tr_tables *tables = t->tr->tables;
@@ -734,7 +734,7 @@ static int server_register(struct tr_table *t, int rank, const struct tr_message
 
 /* ---- pulls ---- */
 
-/* Answers with n units of a key set: from the share, or by the server function. */
+/* Replies to a pull with units of a key set: values of the share, or those that the server function computes for a version. */
 static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
 {
     struct tr_tables *tables = t->tr->tables;
@@ -747,8 +747,8 @@ static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
         const uint32_t *slot = c->keys.slot + m->first;
         tr_hash_list_refresh(&c->keys, t->map);
         if (versions) {
-            /* the function reads the slots that exist, in ascending order; absent ones read as zeros. Behind slots and their
-             * places lie memory to sort, then the slots alone */
+            /* the function reads the slots that exist, in ascending order; absent keys are zeros. `present` has pairs of a slot and
+             * its index in the pull; its second half is scratch for the sort, and then `unit`, the slots alone */
             TR_FREED uint64_t *present = NULL;
             TR_FREED char *read = NULL;
             uint32_t some = 0;
@@ -770,7 +770,7 @@ static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
     } else {
         const char *share = t->share[t->server];
         const uint32_t *position = c->position ? c->position + m->first : NULL;
-        if (versions && !position && m->first > 0) { /* a function knows the first units, or lists of them */
+        if (versions && !position && m->first > 0) { /* read() without a list reads from unit 0 on */
             TR_TRY(TR_GROW(&tables->unit, &tables->unit_size, m->n));
             for (uint32_t i = 0; i < m->n; i++) tables->unit[i] = m->first + i;
             position = tables->unit;
@@ -784,7 +784,8 @@ static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
 
 /* ---- pushes ---- */
 
-/* Adds an update to the share. Other ranks may be adding at the same time (not in lockstep, where locks cost little). */
+/* Adds a message of an update to the share, or passes it to the server function. Takes the share's locks, because other ranks may
+ * add directly at the same time. */
 static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
                       size_t bytes)
 {
@@ -794,7 +795,7 @@ static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, 
     struct tr_slice slice = tr_slice_of(t, m->n);
     struct tr_encoded message;
     uint32_t n = m->n;
-    /* decode: positions of the units in the share, and their values, in memory of the message or of `tables` */
+    /* decodes the positions of the units in the share, and their values, which lie in the message or in tables->packed */
     TR_TRY(tr_encoded_open(data, bytes, &slice, &message));
     bool whole = message.encoding == TR_ENCODING_DENSE;
     const void *value = message.value;
@@ -811,8 +812,8 @@ static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, 
         tables->unit[i] = c->position ? c->position[at] : at;
     }
     if (t->hash) {
-        /* replaces indices into the key list by slots, and adds absent keys. Units of zeros are left out, so that the first
-         * update does not add all keys of a view */
+        /* replaces indices in the key set by slots, and adds absent keys. Units of zeros are omitted, so that the first update does
+         * not add all keys of a view */
         if (!t->use || t->use->function.sparse || t->use->function.gradients) {
             TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, n * t->unit_bytes));
             n = tr_leave_zeros_out(n, t->unit_bytes, tables->unit, value, tables->packed);
@@ -823,7 +824,7 @@ static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, 
         tr_use_follow(t);
     }
     if (t->use) {
-        /* a server function gets whole updates */
+        /* a server function gets complete updates: collects their messages */
         bool first = m->first == 0, last = m->flags & TR_FLAG_LAST;
         if (first && last) {
             update_take(t, c->pusher, m, n, unit, value);
@@ -837,7 +838,7 @@ static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, 
         memcpy(a->value + a->n * t->unit_bytes, value, n * t->unit_bytes);
         a->n += n;
         if (last) update_take(t, c->pusher, m, a->n, a->unit, a->value);
-    } else if (t->hash) { /* no other rank writes there */
+    } else if (t->hash) { /* without locks: no other rank writes to the map */
         tr_add_units(t->dtype, NULL, unit, n, t->unit_width, value, t->map->array[0].at);
     } else {
         tr_share_add(t, n == m->n && !c->position ? NULL : unit, m->first, n, value);
@@ -854,7 +855,7 @@ static int held_compare(const void *a, const void *b)
     return (x->message.first > y->message.first) - (x->message.first < y->message.first);
 }
 
-/* Updates come as messages that are held in this stage. */
+/* Whether this server holds updates in this stage. */
 static bool server_holds(const struct tr_table *t)
 {
     if (t->server < 0 || !t->lockstep) return false;
@@ -910,7 +911,7 @@ int tr_server_push(struct tr_table *t, int rank, const struct tr_message *m, con
 
 /* ---- rows ---- */
 
-/* Answers with the units at the positions (hash storage: of the keys) that are listed in a message. */
+/* Replies with the units at the positions that a message lists (hash storage: of the keys; sparse rows: of the requests). */
 static int server_rows(struct tr_table *t, int rank, const struct tr_message *m, const void *list,
                        size_t bytes)
 {
@@ -949,7 +950,7 @@ static int server_rows(struct tr_table *t, int rank, const struct tr_message *m,
     return reply_packed(t, rank, m);
 }
 
-/* ---- all ---- */
+/* ---- all messages ---- */
 
 static int server_handle(struct tr_tables *tables, int rank, const struct tr_message *m, const void *data,
                          size_t bytes)
@@ -990,7 +991,7 @@ int tr_server_poll(void *what, int *did)
     }
     if (tables->tr->me.server < 0) return TR_OK;
     double begin = 0;
-    enum { AT_ONCE = 64 }; /* others must be polled too, however busy this server is */
+    enum { AT_ONCE = 64 }; /* messages per poll, so that a busy server still runs its other poll functions */
     for (int handled = 0; handled < AT_ONCE; handled++) {
         int here = 0, bytes = 0;
         MPI_Message message;
@@ -1013,9 +1014,9 @@ int tr_server_poll(void *what, int *did)
     return TR_OK;
 }
 
-/* ---- time on the way ---- */
+/* ---- time that values are in flight ---- */
 
-/* Accounts for the time since the last change of state. */
+/* Adds the time since the last change of state to way_seconds and hidden_seconds. */
 static void way_count(struct tr_tables *tables)
 {
     struct tr_way_now *way = &tables->way;
@@ -1041,7 +1042,7 @@ void tr_way_compute(struct tr_tables *tables, bool computes)
 {
     way_count(tables);
     tables->way.computes = computes;
-    tables->way.waits = 0; /* a wait that failed has not ended */
+    tables->way.waits = 0; /* after a failed wait, tr_wait_end() was not called */
 }
 
 void tr_wait_begin(struct tr_tables *tables)

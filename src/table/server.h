@@ -1,9 +1,9 @@
 /* Messages between workers and the servers of tables, the server role, and server functions (trireme/function.h).
  *
  * A worker that cannot access a share in memory sends its server a message with TR_TAG_SERVER, which starts with a struct
- * tr_message. If the message has a reply number, the server answers with TR_TAG_REPLY + that number: values behind a struct
- * tr_reply_head, or nothing, as an acknowledgement. Messages are sent without waiting, and their memory is kept until they have
- * left; then it is kept for later messages.
+ * tr_message. If the message has a reply number, the server replies with TR_TAG_REPLY + that number: a struct tr_reply_head and
+ * values, or an empty message as an acknowledgement. Messages are sent without waiting; their buffers are reused after completion.
+ * A key set is a segment that a client (the rank of a worker) has registered, so that pulls and pushes need not contain keys.
  */
 #ifndef TR_TABLE_SERVER_H
 #define TR_TABLE_SERVER_H
@@ -13,7 +13,7 @@
 #include "table/table.h"
 #include "trireme/function.h"
 
-/* Bytes of values in one message of a pull or a push. */
+/* Maximum size of the values in one message of a pull or push, in bytes. */
 enum { TR_MESSAGE_BYTES = 1 << 18 };
 
 enum tr_message_kind {
@@ -25,102 +25,105 @@ enum tr_message_kind {
     TR_MESSAGE_ROWS
 };
 
-/* TR_FLAG_EXACT: values are not rounded. */
+/* PUSHES: updates of the key set will be pushed. IDENTITY: the key set has all units of the share, so no list follows. LAST: the
+ * last message of an update. EXACT: values are not rounded. */
 enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4, TR_FLAG_EXACT = 8 };
 
 struct tr_message {
     uint32_t kind, table, tag;
-    uint32_t reply; /* number of the answer's tag; 0: no answer wanted */
-    /* slice of the client's segment; ask: which answer, and bytes of the question; rows: n of them, listed behind this;
-     * push of sparse rows: number of the message in its clock */
+    uint32_t reply; /* reply number; 0: no reply wanted */
+    /* entries first .. first + n - 1 of the key set; ask: index of the tr_answer, and bytes of the question; rows: n is the number
+     * of rows, which are listed behind the header; push of sparse rows: first is the number of the message in its clock */
     uint32_t first, n;
     uint32_t flags;
-    int32_t owner; /* pull: the rank that has registered the tag, any of the asker's node */
-    /* push: of the pusher; pull: the version to be read; ask, and rows that are sparse: bytes of room for the answer */
+    int32_t owner; /* pull: rank that has registered the key set; it is on the node of the sender */
+    /* push: clock of the update; pull: version to be read, or -1; ask, and requests of sparse rows: maximum bytes of the answer */
     int64_t clock;
-    int64_t seen; /* push: version of the share that the pusher knows */
+    int64_t seen; /* push: version of the share that the pusher last read, plus its own updates since */
 };
 
-/* In front of every answer that carries something. */
+/* Start of every reply that is not empty. */
 struct tr_reply_head {
-    int64_t version; /* of the share */
-    uint32_t bytes;  /* that follow */
-    uint32_t failed; /* they are the text of an error */
+    int64_t version; /* version of the share */
+    uint32_t bytes;  /* number of bytes that follow */
+    uint32_t failed; /* 1: the text of an error follows; 0: an answer */
 };
 
-/* A message being written or in flight: header and body to a server, or a body alone as an answer. */
+/* A message being written or in flight: header and body to a server, or a body alone as a reply. */
 struct tr_sending {
     struct tr_sending *next;
     MPI_Request sent, acknowledged;
-    uint32_t *pending;
-    size_t room; /* of the body */
+    uint32_t *pending; /* counter that is decremented on completion, or NULL */
+    size_t room;       /* size of the body's buffer in bytes */
     _Alignas(16) struct tr_message header;
     unsigned char body[];
 };
 
-/* Memory for a message with a body of at most `room` bytes. A send function or tr_message_release() takes it over. TR_ERR_SYSTEM
- * without memory. */
+/* Allocates a message with a body of at most `room` bytes. Pass it to a send function, which takes ownership, or free it with
+ * tr_message_release(). TR_ERR_SYSTEM: out of memory. */
 int tr_message_new(struct tr_tables *tables, size_t room, struct tr_sending **message);
 
-/* Sends the header and `bytes` bytes of the body to a server. *pending (may be NULL) counts the message until it has left and, for
- * registrations and pushes with a reply number, has been acknowledged; it must live that long. */
+/* Sends the header and `bytes` bytes of the body to a server. *pending is incremented now, and decremented when the message has
+ * been sent and, for registrations and pushes with a reply number, acknowledged. pending may be NULL. */
 void tr_message_send(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,
                      uint32_t *pending);
 
-/* Sends a message with an answer of at most `room` bytes: *received completes when that has arrived. */
+/* Sends a message, and starts to receive its reply of at most `room` bytes into `answer`. */
 void tr_message_ask(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,
                     void *answer, size_t room, MPI_Request *received);
 
-/* The answer that is being received into the body is not needed any more: its memory is kept until `received` completes. */
+/* For a message whose body receives an answer that is not needed any more: frees the message when `received` completes. */
 void tr_message_await(struct tr_tables *tables, struct tr_sending *message, MPI_Request received);
 
-/* Frees a message that is not sent. */
+/* Frees a message that was not sent. */
 void tr_message_release(struct tr_tables *tables, struct tr_sending *message);
 
-/* Messages in flight do not count in *pending any more, because its memory will be freed. */
+/* Detaches messages in flight from *pending, whose memory will be freed. */
 void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending);
 
-/* A number for header.reply, different from all in flight. */
+/* Returns a reply number that no message in flight has. */
 uint32_t tr_request_number(struct tr_tables *tables);
 
-/* Returns the description of n units of the table, which codecs take. */
+/* Returns the description of n units of the table, an argument of the functions in codec.h. */
 static inline struct tr_slice tr_slice_of(const struct tr_table *t, uint32_t n)
 {
     return (struct tr_slice){.dtype = t->dtype, .n = n, .width = t->unit_width};
 }
-/* Return the encoding and precision of updates, and of values that are read (exact: not rounded; otherwise to at least 16 bits). */
+/* Returns the encoding and precision of updates. */
 struct tr_wire tr_push_wire(const struct tr_table *table);
+
+/* Returns the encoding and precision of values that are read: in full if `exact`, otherwise rounded to at least 16 bits. */
 struct tr_wire tr_pull_wire(const struct tr_table *table, bool exact);
 
 /* ======== the server role ======== */
 
-/* Messages are handled in the order of their arrival, and handling does not wait. Key sets are registered by (rank, tag), so that
- * pulls and pushes carry no keys. All functions are local. */
+/* Messages are handled in the order of their arrival, without waiting. Key sets are identified by rank and tag. All functions are
+ * local. */
 
 /* Poll function: completes sends, then handles messages to this rank as a server. what: the tr_tables. */
 int tr_server_poll(void *what, int *did);
 
-/* For a new table; and for one that is freed. */
+/* Allocates and frees the server state of a table. */
 int tr_server_open(struct tr_table *table);
 void tr_server_close(struct tr_table *table);
 
-/* A stage starts at clock 0. */
+/* Starts a stage at clock 0. */
 void tr_server_begin(struct tr_table *table);
 
-/* Some key set is registered. */
+/* Whether any key set is registered. */
 bool tr_server_has_clients(const struct tr_table *table);
 
-/* Hash storage was cleared: keys of key sets must be looked up again. */
+/* Call it after the hash map has been cleared: marks the slots of all key sets as unknown. */
 void tr_server_forget_slots(struct tr_table *table);
 
-/* Under BSP, updates that come as messages are held until they may become visible. The number of clocks whose updates have been
- * added; INT64_MAX: no updates are held in this stage. */
+/* Under BSP, a server holds updates that come as messages until they may become visible. Returns the number of clocks whose updates
+ * it has added to its share; INT64_MAX: it holds no updates in this stage. */
 int64_t tr_server_settled(const struct tr_table *table);
 
-/* Adds the updates of the next clock c if all of them have arrived and c < visible; then ++*did. */
+/* Adds the held updates of the next clock c, if all of them have arrived and c < visible, and then increments *did. */
 int tr_server_serve(struct tr_table *table, int64_t visible, int *did);
 
-/* Handles an update of a rank, which may be this one: holds or adds it, and acknowledges it. */
+/* Handles a message with an update from a rank, possibly this rank: holds or adds the update, and acknowledges it. */
 int tr_server_push(struct tr_table *table, int rank, const struct tr_message *message, const void *data,
                    size_t bytes);
 
@@ -129,45 +132,45 @@ int tr_server_push(struct tr_table *table, int rank, const struct tr_message *me
 /* The server function of a table, on this rank. */
 struct tr_use {
     tr_function function;
-    tr_share share;    /* of this rank, if it serves */
-    int64_t *passed;   /* by pusher: it has pushed for all versions < passed */
+    tr_share share;    /* share of this rank, if it is a server of the table */
+    int64_t *passed;   /* by pusher: it needs no versions < passed any more */
     int64_t expired;   /* versions < expired are not needed any more */
-    bool sums;         /* under BSP it gets the sum of all updates of a clock */
-    char *sum;         /* the sum so far */
-    uint64_t *touched; /* a bit for each unit that the sum contains */
+    bool sums;         /* under BSP, the function gets one sum of all updates of a clock */
+    char *sum;         /* sum of the updates of the current clock so far, units as in the share */
+    uint64_t *touched; /* bit i: unit i has been added to the sum */
     size_t touched_words;
-    uint64_t *sorted; /* units that did not ascend */
+    uint64_t *sorted; /* scratch: units of an update, to be sorted */
     size_t sorted_room;
-    uint32_t *unit; /* an update without its zeros */
+    uint32_t *unit; /* scratch: units and values of an update without zeros, or sorted */
     char *value;
     size_t unit_room, value_room;
 };
 
-/* The server function computes the values of a version when they are read. */
+/* Whether the server function keeps versions, and computes the values of a version when they are read. */
 static inline bool tr_table_keeps_versions(const struct tr_table *t)
 {
     return t->use && t->use->function.read;
 }
 
-/* Registers the built-in functions and answers. */
+/* Registers the built-in server functions and answers. */
 int tr_functions_open(struct tr_tables *tables);
 
 /* Starts a stage with all versions at 0, after all pushing views are registered. Local, as all functions below. */
 int tr_use_begin(struct tr_table *table);
 
-/* All updates of a stage have arrived: adds the versions that are kept apart to the values. */
+/* At the end of a stage, after all updates have arrived: adds the separately stored versions to the values. */
 void tr_use_end(struct tr_table *table);
 void tr_use_free(struct tr_table *table);
 
-/* Hash storage has grown and may have moved: finds the arrays again. */
+/* Call it after a hash map may have grown: updates the addresses of values, state and sum, which may have moved. */
 void tr_use_follow(struct tr_table *table);
 
 /* The functions and answers that are built in (trireme/function.h describes them).
  *
- * add and scale are linear, so under BSP they get the sum of a clock's updates, as optimizers do; assign and max get the updates
- * one by one: of assignments, the last in the order of workers counts. i32 and i64 are scaled in double and rounded; max keeps a
- * value that is compared with NaN, and tables begin with zeros, so negative numbers never replace the initial value. Optimizers
- * need TR_F32 or TR_F64 and a tr_optimizer. */
+ * add and scale are linear, so under BSP they get the sum of a clock's updates, as optimizers do. assign and max get the updates
+ * one by one in the order of workers, so the last assignment wins. scale multiplies integers as doubles and rounds the product. max
+ * ignores NaN; as tables begin with zeros, it never stores a negative number. Optimizers need TR_F32 or TR_F64 and a
+ * tr_optimizer. */
 extern const tr_function tr_builtin_functions[];
 extern const size_t tr_builtin_function_count;
 extern const tr_answer tr_builtin_answers[];
@@ -175,12 +178,12 @@ extern const size_t tr_builtin_answer_count;
 
 /* ======== time that values are in flight ======== */
 
-/* A pull or push of this rank starts and ends: time with at least one in flight counts as way_seconds. */
+/* Call these when a pull or push of this rank starts, and when it ends. Time with at least one in flight is way_seconds. */
 void tr_way_begin(struct tr_tables *tables);
 void tr_way_end(struct tr_tables *tables);
 
-/* This rank starts and stops computing; and, nested in that, starts and stops waiting or moving values. way_seconds while it
- * computes and does not wait count as hidden_seconds, too. */
+/* Call tr_way_compute() when this rank starts and stops computing. Call the wait functions when it starts and stops waiting or
+ * moving values; they can be nested. way_seconds during which the rank computes and does not wait are also hidden_seconds. */
 void tr_way_compute(struct tr_tables *tables, bool computes);
 void tr_wait_begin(struct tr_tables *tables);
 void tr_wait_end(struct tr_tables *tables);

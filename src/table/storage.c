@@ -11,7 +11,7 @@
 
 /* ======== dense shares ======== */
 
-enum { LINE = 64, LOCK_UNITS = 1024 }; /* units under one lock */
+enum { LINE = 64, LOCK_UNITS = 1024 }; /* bytes of a cache line, units under one lock */
 
 /* ---- memory ---- */
 
@@ -40,15 +40,14 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
                                  : share_values_bytes(t, t->share_units) + sizeof **t->line +
                                        (t->share_units / LOCK_UNITS + 1) * sizeof(atomic_uint);
     int status = tr_shm_open(tr, tr->node, bytes, false, &t->memory);
-    if (status == TR_OK &&
-        bytes > 0) /* they are zeros already, but the first touch places the pages near this rank */
-        memset(t->memory.part[tr->node_rank].at, 0, bytes);
+    /* the memory is zero already, but the first write places its pages near this rank (NUMA) */
+    if (status == TR_OK && bytes > 0) memset(t->memory.part[tr->node_rank].at, 0, bytes);
     TR_TRY(tr_agree(tr, status));
     for (uint32_t server = 0; server < t->partition.servers; server++) {
         int rank = tr_table_server_rank(t, server);
         if (!tr_same_node(tr, rank)) continue;
         uint64_t units = t->sparse ? 0 : tr_partition_share(&t->partition, server);
-        int number = 0; /* on the node: in the order of world ranks */
+        int number = 0; /* of `rank` on the node, where ranks have the order of tr->world */
         for (int r = 0; r < rank; r++) number += tr_same_node(tr, r);
         char *share = t->memory.part[number].at;
         t->line[server] = (struct tr_share_line *)(void *)(share + share_values_bytes(t, units));
@@ -70,9 +69,9 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
             }
         }
     }
-    if (options->initial != TR_INITIAL_ZERO) /* no rank reads before the values are written */
+    if (options->initial != TR_INITIAL_ZERO) /* before another rank reads the values */
         tr_meet(tr, tr->node, "the ranks of this node to fill a table");
-    /* a window over the shares, if other nodes access them */
+    /* opens a window over the shares if ranks access them by RMA */
     bool far = tr->layout.nodes > 1 || t->route == TR_ROUTE_GET;
     if (!far || t->hash || t->sparse) return TR_OK;
     void *own = t->server >= 0 ? t->share[t->server] : NULL;
@@ -95,7 +94,7 @@ static atomic_uint *share_lock(const struct tr_table *t, uint32_t server, uint32
     return its;
 }
 
-/* Adds n contiguous units from position `first` on. */
+/* Adds n units at the positions from `first` on. */
 static void share_add_run(struct tr_table *t, uint32_t server, uint32_t first, uint32_t n, const char *values)
 {
     for (uint32_t i = 0, length; i < n; i += length) {
@@ -108,7 +107,7 @@ static void share_add_run(struct tr_table *t, uint32_t server, uint32_t first, u
     }
 }
 
-/* Adds units at ascending positions: values of unit local[i] or, local NULL, i. */
+/* Adds n units at ascending positions. Unit i is unit local[i] of `values` or, if local is NULL, unit i. */
 static void share_add_listed(struct tr_table *t, uint32_t server, const uint32_t *local,
                              const uint32_t *position, uint32_t n, const char *values)
 {
@@ -146,19 +145,19 @@ void tr_share_copy(const struct tr_table *t, uint32_t server, uint32_t position,
 /* ======== hash maps ======== */
 
 enum {
-    SPLIT_AT = TR_HASH_PAGE_KEYS / 6 * 5, /* a page with more keys is split when a key is added */
-    SPREAD = 6, /* additional bits by which a page may be split, beyond those of the mean page */
-    DEEPEST = 31,
-    BATCH = 32,           /* keys whose cache misses overlap */
+    SPLIT_AT = TR_HASH_PAGE_KEYS / 6 * 5, /* a page with this number of keys is split before one is added */
+    SPREAD = 6,           /* maximum by which the depth of a page may exceed log2 of the number of pages */
+    DEEPEST = 31,         /* maximum depth of a page */
+    BATCH = 32,           /* number of keys that are looked up together */
     FIRST_SLOTS = 256,    /* initial capacity */
-    SMALL_PAGE = 1 << 16, /* the largest page size of supported machines */
+    SMALL_PAGE = 1 << 16, /* areas grow by multiples of this, the largest page size of supported systems */
     HUGE_PAGE = 2 << 20,
-    LARGE_AREA = 4 * HUGE_PAGE, /* areas of this size are aligned to huge pages */
+    LARGE_AREA = 4 * HUGE_PAGE, /* areas of at least this size are aligned to huge pages */
 };
 
 struct bucket {
-    uint8_t tag[TR_HASH_PLACES]; /* 0: free; places are taken in order */
-    uint8_t passed;              /* it was full when a key was added, which lies in a later bucket */
+    uint8_t tag[TR_HASH_PLACES]; /* 0: the place is free; places are filled in ascending order */
+    uint8_t passed; /* 1: the bucket was full when a key was added, so a later bucket has the key */
     uint8_t pad[3];
     uint32_t slot[TR_HASH_PLACES];
 };
@@ -168,7 +167,7 @@ struct page {
     struct bucket bucket[TR_HASH_BUCKETS];
 };
 
-/* In an array of its own, so that adding a key touches one cache line of a page only. */
+/* Fill of a page. It is not part of the page, so that adding a key writes to one cache line of the page only. */
 struct fill {
     uint16_t keys;
     uint16_t depth; /* bits of the hash that all keys of the page have in common */
@@ -176,7 +175,8 @@ struct fill {
 
 /* ---- areas ---- */
 
-/* Large areas move to an address aligned to huge pages, for faster random access. Moving changes page tables only. */
+/* Changes the size of an area; false: out of memory. A large area moves to an address aligned to huge pages, for faster random
+ * access. To move an area changes page tables, but copies nothing. */
 static bool area_resize(struct tr_hash_area *area, size_t bytes)
 {
     void *at = MAP_FAILED;
@@ -198,7 +198,8 @@ static bool area_resize(struct tr_hash_area *area, size_t bytes)
     return at != MAP_FAILED;
 }
 
-/* Grows by half, so that growing costs little; by no more than it must where memory is short. */
+/* Ensures that an area has room for n items. It grows by half, so that few calls change its size, or, if memory is short, by the
+ * minimum. what: its content, for the error message. */
 static int area_grow(struct tr_hash_area *area, size_t n, size_t size, const char *what)
 {
     size_t bytes;
@@ -218,7 +219,8 @@ static void area_free(struct tr_hash_area *area)
 
 /* ---- from a hash to its page and bucket ---- */
 
-/* Omits the lowest and the highest bits, which may be equal in all keys of a server, because they determined the server. */
+/* Bits of a hash that choose the page. The lowest and highest bits are not used: they may be equal in all keys of a server, because
+ * they have determined the server. */
 static inline uint32_t hash_directory_bits(uint64_t hash)
 {
     return (uint32_t)(hash >> 12);
@@ -241,8 +243,7 @@ static inline uint32_t hash_page_number(const struct tr_hashmap *m, uint64_t has
     return ((const uint32_t *)m->directory.at)[hash_directory_bits(hash) & mask];
 }
 
-/* Bit i is set if byte i is zero: eight comparisons in one register (Lamport: Multiple byte processing with
- * full-word instructions, 1975). */
+/* Returns 8 bits; bit i is set if byte i of x is zero (Lamport: Multiple byte processing with full-word instructions, 1975). */
 static inline unsigned bucket_zero_bytes(uint64_t x)
 {
     const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
@@ -257,7 +258,7 @@ static inline uint64_t bucket_eight_bytes(const uint8_t *b)
     return x;
 }
 
-/* The places of a bucket with this tag, one bit each. */
+/* Returns a bit for each place of a bucket, which is set if the place has this tag. */
 static inline unsigned bucket_matches(const struct bucket *b, uint8_t tag)
 {
     enum { REST = TR_HASH_PLACES - 8 };
@@ -288,7 +289,7 @@ uint32_t tr_hashmap_find(const struct tr_hashmap *m, tr_key key)
 
 /* ---- adding ---- */
 
-/* Puts a slot into a page that has room. */
+/* Enters a slot in page `number`, which must have a free place. */
 static void hashmap_place(struct tr_hashmap *m, uint32_t number, uint64_t hash, uint32_t slot)
 {
     struct page *page = (struct page *)m->page.at + number;
@@ -314,7 +315,7 @@ static int hashmap_add_page(struct tr_hashmap *m, unsigned depth)
     return TR_OK;
 }
 
-/* Splits the page of this hash: moves its keys to two pages, by the next bit of their hashes. */
+/* Splits the page of this hash in two: the next bit of a key's hash decides whether the key moves to the new page. */
 static int hashmap_split(struct tr_hashmap *m, uint64_t hash)
 {
     uint32_t number = hash_page_number(m, hash), fresh = m->pages;
@@ -366,7 +367,7 @@ static int hashmap_add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, u
         if (m->count == m->capacity && hashmap_grow_arrays(m, tr_min_size(wanted, TR_NO_SLOT)) != TR_OK)
             TR_TRY(hashmap_grow_arrays(m, (size_t)m->count + 1));
         const struct fill *fill = &((struct fill *)m->fill.at)[hash_page_number(m, hash)];
-        /* keys that were chosen to have equal hash bits would make the directory grow without limit */
+        /* limits the directory, which keys that were chosen to have equal hash bits could make arbitrarily large */
         bool may_split = fill->depth < DEEPEST && (UINT64_C(1) << fill->depth) <= (uint64_t)m->pages
                                                                                       << SPREAD;
         if (fill->keys >= SPLIT_AT && may_split) TR_TRY(hashmap_split(m, hash));
@@ -384,8 +385,8 @@ static int hashmap_add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, u
 
 /* ---- many keys ---- */
 
-/* Looks up at most BATCH keys with overlapping cache misses. Returns a bit for each key whose slot is not certain yet, because
- * another key has the same tag or the bucket is full. */
+/* Looks up n <= BATCH keys in their first buckets, with overlapping cache misses. Returns a bit for each key. It is set if slot[i]
+ * may be wrong, because another key has the same tag, or the key may be in a later bucket. */
 static uint32_t hashmap_find_some(const struct tr_hashmap *m, const tr_key *key, size_t n, uint64_t *hash,
                                   uint32_t *slot)
 {
@@ -402,7 +403,7 @@ static uint32_t hashmap_find_some(const struct tr_hashmap *m, const tr_key *key,
         slot[i] = found ? bucket[i]->slot[__builtin_ctz(found)] : TR_NO_SLOT;
         unsure |= (uint32_t)(!found && bucket[i]->passed) << i;
         if (found) __builtin_prefetch((const tr_key *)m->key.at + slot[i]);
-        else __builtin_prefetch(bucket[i] + 1); /* mostly the next bucket to be inspected */
+        else __builtin_prefetch(bucket[i] + 1); /* mostly the next bucket that will be inspected */
     }
     for (size_t i = 0; i < n; i++)
         unsure |= (uint32_t)(slot[i] != TR_NO_SLOT && tr_hashmap_key(m, slot[i]) != key[i]) << i;
@@ -434,7 +435,7 @@ int tr_hashmap_add_all(struct tr_hashmap *m, const tr_key *key, size_t n, uint32
     return TR_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- opening and closing ---- */
 
 int tr_hashmap_open(const size_t *slot_bytes, uint32_t arrays, struct tr_hashmap *map)
 {
@@ -523,8 +524,8 @@ void tr_hash_list_forget(struct tr_hash_list *l)
     l->seen = 0;
 }
 
-/* Collects the next absent keys, at most BATCH, among the keys with the n indices in `among` (NULL: 0 .. n-1), from *from on;
- * at[i]: their indices in the list. */
+/* Collects at most BATCH absent keys of the list. among: n indices in the list (NULL: 0 .. n-1), of which those from *from on are
+ * inspected. Writes the keys, and their indices in the list to `at`; returns their number. */
 static uint32_t hash_list_next_absent(const struct tr_hash_list *l, const uint32_t *among, uint32_t *from,
                                       uint32_t n, tr_key *key, uint32_t *at)
 {
@@ -548,10 +549,10 @@ static void hash_list_remember(struct tr_hash_list *l, const uint32_t *at, const
 
 void tr_hash_list_refresh(struct tr_hash_list *l, const struct tr_hashmap *m)
 {
-    /* a search in the list costs about as much as SEARCH look-ups of keys of the list */
+    /* a binary search in the list takes about as long as SEARCH look-ups in the map */
     enum { SEARCH = 16 };
     if (l->absent > 0 && l->seen < m->count && (uint64_t)(m->count - l->seen) * SEARCH < l->absent) {
-        /* looks up the map's new keys in the list */
+        /* searches the few new keys of the map in the list, instead of looking up all absent keys in the map */
         for (uint32_t slot = l->seen; slot < m->count; slot++) {
             tr_key key = tr_hashmap_key(m, slot);
             uint32_t low = (uint32_t)tr_place_u64(l->key, l->n, key);
@@ -638,7 +639,7 @@ static void sparse_clear_row(struct tr_sparse *s, struct tr_sparse_row *row)
     *row = (struct tr_sparse_row){.n = 0};
 }
 
-/* -0 is a zero, too. */
+/* Whether a value is zero; -0 is. */
 static bool sparse_is_zero(bool real, uint32_t bits)
 {
     return real ? bits << 1 == 0 : bits == 0;
@@ -649,7 +650,7 @@ int tr_sparse_add(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32
     enum { SMALL = 8 };
     struct tr_sparse_row *row = &s->row[number];
     if (n == 0) return TR_OK;
-    /* the number of columns in the union of both lists */
+    /* counts the columns that both the row and the update have */
     size_t both = 0;
     for (uint32_t i = 0, k = 0; i < row->n && k < n;) {
         uint32_t a = row->column[i], b = column[k];
@@ -662,8 +663,8 @@ int tr_sparse_add(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32
         return tr_fail(TR_ERR_SYSTEM, "a sparse row of %zu entries is too long", all);
     uint32_t wanted = (uint32_t)all;
     if (wanted > row->room) TR_TRY(sparse_set_capacity(s, row, wanted + (row->room > 0 ? wanted / 4 : 0)));
-    /* Merges from the end, so that no entry is overwritten before it is read. When k is 0, the remaining entries of the row are in
-     * their place. */
+    /* Merges row and update from the end, so that no entry is overwritten before it is read. When k is 0, the remaining entries of
+     * the row are where they belong. */
     const uint32_t *added = value;
     uint32_t *values = tr_sparse_values(row), i = row->n, k = n, kept = 0;
     bool whole = true;
@@ -698,7 +699,7 @@ int tr_sparse_add(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32
     if (row->n == 0) {
         sparse_clear_row(s, row);
     } else if (row->room > SMALL && row->n < row->room / 4) {
-        (void)sparse_set_capacity(s, row, row->n + row->n / 4); /* without memory it stays as long as it is */
+        (void)sparse_set_capacity(s, row, row->n + row->n / 4); /* without memory, the capacity stays */
     }
     return TR_OK;
 }
@@ -787,7 +788,7 @@ int tr_sparse_answer(const struct tr_sparse *s, uint32_t n, const void *requests
                                            row->n > 0 ? values + first : NULL, out + head->bytes,
                                            room - head->bytes, &bytes);
         bool whole = first + written == row->n;
-        if (!whole && head->rows > 0) break; /* the next answer may have room for all of it */
+        if (!whole && head->rows > 0) break; /* the next answer may have room for the whole row */
         head->bytes += (uint32_t)bytes;
         if (whole) continue;
         head->cut = 1;

@@ -4,31 +4,32 @@
 
 /* ======== the clock window ======== */
 
-/* A rank's words, or a node's copy of the minima and maxima, in cache lines of their own. */
+/* One value of each word, in cache lines that contain nothing else. */
 struct clock_line {
     _Alignas(64) _Atomic int64_t word[TR_CLOCK_WORDS];
 };
 
-/* Shared by a node: words over all ranks, words over the ranks of the node, a line of words per rank, and behind these a line with
- * the activity of each rank. */
+/* Shared memory of a node. Behind `rank`, which has the words of each rank of the node, lies a line with the activity of each
+ * rank. */
 struct clock_board {
-    struct clock_line world, node;
+    struct clock_line world; /* minima and maxima over all ranks */
+    struct clock_line node;  /* minima and maxima over the ranks of this node */
     struct clock_line rank[];
 };
-enum { DOES, REACHED, COMPUTED, SERVED, HELD }; /* words of these; times are in microseconds */
+enum { DOES, REACHED, COMPUTED, SERVED, HELD }; /* words of an activity line: tr_rank_seen, times in µs */
 
 struct tr_clock {
     tr_context *tr;
-    struct tr_shm memory;            /* of the board */
-    struct clock_board *board;       /* this node's */
-    struct clock_line *mine, *doing; /* this rank's two lines */
-    /* several nodes: windows over a line per node at the scheduler, and over the world line of each node */
+    struct tr_shm memory;            /* contains the board */
+    struct clock_board *board;       /* board of this node */
+    struct clock_line *mine, *doing; /* words and activity of this rank */
+    /* With several nodes, `nodes` is a window over node_line on rank 0, and `worlds` one over the world line of each node. */
     MPI_Win nodes, worlds;
-    int64_t *node_line;         /* scheduler's memory behind `nodes` */
-    int *head;                  /* by node: the rank that holds its board */
-    struct tr_rank_seen *heard; /* at rank 0: of ranks of other nodes */
-    int64_t sent[TR_CLOCK_WORDS];
-    bool resetting; /* nothing is published meanwhile */
+    int64_t *node_line;           /* rank 0: minima and maxima of each node; else NULL */
+    int *head;                    /* by node: the rank that has its board in the window */
+    struct tr_rank_seen *heard;   /* rank 0: by rank: activity that ranks of other nodes have reported */
+    int64_t sent[TR_CLOCK_WORDS]; /* rank 0: values that were published last */
+    bool resetting;               /* rank 0 publishes nothing while words are set to 0 */
 };
 
 static int64_t clock_load(const _Atomic int64_t *word)
@@ -41,7 +42,7 @@ int64_t tr_clock_get(const struct tr_clock *c, enum tr_clock_word word)
     return clock_load(&c->board->world.word[word]);
 }
 
-/* Raises a word to at least `value`; true: it was lower. */
+/* Raises a word to at least `value`. Returns whether it was lower. */
 static bool clock_raise(_Atomic int64_t *word, int64_t value)
 {
     int64_t old = clock_load(word);
@@ -52,7 +53,7 @@ static bool clock_raise(_Atomic int64_t *word, int64_t value)
 
 /* ---- raising ---- */
 
-/* Sends a growing number to another rank's window. With MPI_MAX the order of arrival does not matter. */
+/* Raises a word in the window of another rank. Because of MPI_MAX, the order of arrival does not matter. */
 static void clock_send(MPI_Win window, int rank, int at, const int64_t *value)
 {
     MPI_Accumulate(value, 1, MPI_INT64_T, rank, at, 1, MPI_INT64_T, MPI_MAX, window);
@@ -69,7 +70,7 @@ static void clock_publish(struct tr_clock *c, int word, int64_t value)
         if (c->head[node] != 0) clock_send(c->worlds, c->head[node], word, &c->sent[word]);
 }
 
-/* Publishes the word of this node: to all ranks if there is one node, else to the scheduler. */
+/* Publishes the minimum or maximum of this node: to all ranks if there is one node, else to the scheduler. */
 static void clock_report(struct tr_clock *c, int word, int64_t value)
 {
     tr_context *tr = c->tr;
@@ -87,8 +88,8 @@ static int64_t clock_least(const struct tr_clock *c, int word)
     return least;
 }
 
-/* Raises the node's minimum of a word, if this rank's raise may have changed it. Checks again after each success: a rank that
- * raises its own word meanwhile relies on that. */
+/* Recomputes the minimum of a word over the node, and publishes it if it has grown. Repeats this until it is stable, because
+ * another rank may raise its word meanwhile and still see the old minimum. */
 static void clock_raise_node(struct tr_clock *c, int word)
 {
     int64_t least = clock_least(c, word), next;
@@ -107,13 +108,13 @@ void tr_clock_raise(struct tr_clock *c, enum tr_clock_word word, int64_t value)
     } else {
         int64_t old = clock_load(&c->mine->word[word]);
         if (value <= old) return;
-        atomic_store(&c->mine->word[word],
-                     value); /* sequentially consistent: two that raise see one another */
+        /* sequentially consistent: of two ranks that raise their words together, at least one sees both */
+        atomic_store(&c->mine->word[word], value);
         if (old <= atomic_load(&c->board->node.word[word])) clock_raise_node(c, (int)word);
     }
 }
 
-/* The scheduler publishes the minimum or maximum of the words of all nodes. */
+/* On the scheduler: publishes the minima and maxima over all nodes. */
 static int clock_poll(void *what, int *did)
 {
     struct tr_clock *c = what;
@@ -172,7 +173,7 @@ void tr_clock_see(const struct tr_clock *c, struct tr_rank_seen seen[])
 
 /* ---- stages ---- */
 
-/* Words of this rank arrive before a stage starts without it. */
+/* Completes the RMA operations of this rank, so that none arrives in a later stage. */
 static void clock_flush(const struct tr_clock *c)
 {
     if (c->tr->layout.nodes == 1) return;
@@ -195,7 +196,7 @@ static int64_t sync_written(const struct tr_sync *s)
 
 /* ---- waiting ---- */
 
-/* A pull for `clock` may read: every update of clocks < clock - staleness is in the tables. */
+/* Whether a pull for `clock` may read: all updates of clocks < clock - staleness are in the tables. */
 static bool sync_may_read(const struct tr_sync *s, int64_t clock)
 {
     return !s->running || s->staleness == INT64_MAX || sync_written(s) >= clock - s->staleness;
@@ -221,7 +222,7 @@ static int sync_wait_for_push(struct tr_sync *s, const struct tr_view_state *v)
 
 /* ---- progress of this rank ---- */
 
-/* The lowest version of this server's shares; INT64_MAX: no table here keeps versions. */
+/* The lowest version of this server's shares; INT64_MAX: none of its tables keeps versions. */
 static int64_t sync_own_version(const struct tr_sync *s)
 {
     int64_t least = INT64_MAX;
@@ -236,22 +237,22 @@ static int64_t sync_own_version(const struct tr_sync *s)
 
 /* ---- pulling a view ---- */
 
-/* The last merge has brought the values to be read at `clock`. */
+/* Whether the last merge has brought the values that a pull for `clock` needs. */
 static bool view_has_merged_value(const struct tr_sync *s, const struct tr_view_state *v, int64_t clock)
 {
     int64_t since = clock - v->merged_for;
     return s->running && v->merged_for >= 0 && since >= 0 && since < v->view.table->every;
 }
 
-/* Updates of the view are merged, and its table is not updated in this clock. */
+/* Whether updates of the view are merged, and its table is not updated in this clock (tr_table_update_every()). */
 static bool view_rests(const struct tr_sync *s, const struct tr_view_state *v)
 {
     return v->merged && tr_table_next_update(v->view.table, s->now) > s->now;
 }
 
-/* Starts a pull. A table that keeps versions is read at the highest version that all servers are known to have: the reported
- * one, or that of updates which all workers, or this one, are known to have written. Node pulls need clocks, so they are used
- * only inside a stage. */
+/* Starts a pull. A table that keeps versions is read at the highest version that all its servers are known to have: the maximum of
+ * TR_CLOCK_VERSION, TR_CLOCK_WRITTEN, and this worker's last push + 1. Node pulls need clocks, so they are used only inside a
+ * stage. */
 static int view_start_pull(struct tr_sync *s, struct tr_view_state *v, void *into, int64_t clock)
 {
     int64_t version = -1;
@@ -270,7 +271,7 @@ static int view_start_pull(struct tr_sync *s, struct tr_view_state *v, void *int
 static int prefetch_start(struct tr_sync *s, struct tr_view_state *v)
 {
     if (!v->ahead_wanted || v->pull != PULL_IDLE || tr_push_busy(&v->view)) return TR_OK;
-    /* the update of a group is complete only after its reduction: the leader reads after that */
+    /* the leader reads after the reduction, because the update of a group is complete only then */
     if (v->group && s->now < v->ahead_clock) return TR_OK;
     if (v->channel && !sync_may_read(s, v->ahead_clock)) return TR_OK;
     v->ahead_wanted = false;
@@ -290,18 +291,18 @@ int tr_view_prefetch(tr_view *view)
 {
     struct tr_view_state *v = view->state;
     struct tr_sync *s = view->table->tr->sync;
-    /* An evaluation after the last clock has no next clock: nothing would wait for the read before the view is closed. */
+    /* no prefetch in an evaluation after the last clock: nothing would wait for it before the view is closed */
     if (!s->counting) return TR_OK;
-    if (v->ahead_started || (!v->group && tr_view_reads_near(v)))
-        return TR_OK; /* memory of the node is read late, when its values are newest */
-    if (view->table->use || s->caching)
-        return TR_OK; /* only the server knows the effect of this worker's own update */
-    if (v->node_pull && !tr_sync_lockstep(s) && !v->group) return TR_OK; /* see tr_view_push() */
+    /* memory of the node is read as late as possible, because its values are newest then */
+    if (v->ahead_started || (!v->group && tr_view_reads_near(v))) return TR_OK;
+    /* with a server function, only the server knows how this worker's own update changes the values */
+    if (view->table->use || s->caching) return TR_OK;
+    if (v->node_pull && !tr_sync_lockstep(s) && !v->group) return TR_OK; /* tr_view_push() replaces this */
     return prefetch_want(s, v);
 }
 
-/* A view keeps its values over several clocks if the worker's own updates can be added to them: not gradients, whose steps only
- * the servers know, and not in a group, whose members do not know each other's updates. */
+/* Whether a view keeps its values over several clocks. The worker's own updates are added to these values. That is not possible if
+ * updates are gradients, whose steps only the servers know, or in a group, whose members do not know each other's updates. */
 static bool view_is_cached(const struct tr_sync *s, const struct tr_view_state *v)
 {
     const struct tr_use *use = v->view.table->use;
@@ -319,10 +320,10 @@ int tr_view_pull(tr_view *view)
     if (!fresh) {
         enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_PULLS);
         tr_wait_begin(s->tr->tables);
-        /* a prefetched copy for this clock contains own updates, even one that is in flight */
+        /* a prefetched copy for this clock contains all own updates, even if the last one is in flight */
         if (!v->ahead_started || v->ahead_clock != s->now) TR_TRY(sync_wait_for_push(s, v));
         pushed = tr_now();
-        /* a prefetch for a clock in which the view was not pulled is dropped */
+        /* discards a prefetch for an earlier clock, in which the view was not pulled */
         bool late = (v->ahead_wanted || v->ahead_started) && v->ahead_clock < s->now;
         if (late || v->ahead_started)
             TR_WAIT_UNTIL(s->tr, !v->ahead_wanted && !tr_pull_busy(view), "the prefetch of table %s",
@@ -339,7 +340,7 @@ int tr_view_pull(tr_view *view)
             waited = tr_now() - pushed;
             v->holds = sync_written(s);
             TR_TRY(view_start_pull(s, v, view->value, s->now));
-            /* a worker that stands in gives up if all other workers have ended the clock without its group's broadcast */
+            /* in tr_sync_stand_in(), stops waiting for the group's broadcast when all workers have ended the clock */
             TR_WAIT_UNTIL(s->tr,
                           !tr_pull_busy(view) || (s->stands_in && v->pull == PULL_SPREADING &&
                                                   tr_clock_get(s->clock, TR_CLOCK_READ) > s->now),
@@ -379,19 +380,18 @@ int tr_view_push(tr_view *view)
     enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_PUSHES);
     tr_wait_begin(tr->tables);
     TR_TRY(sync_wait_for_push(s, v));
-    /* If another worker of the node has read values that are new enough for the next clock, takes them over like a prefetched
-     * copy (node pulls, view.h). Such a copy becomes up to date by adding this worker's own update, if updates are simply added
-     * and this worker alone knows its own. */
+    /* If a node pull has values that lack only this push and are new enough for the next clock, uses them as a prefetch (node
+     * pulls, view.h). That requires that the effect of the push is known: updates are simply added, and come from this worker. */
     bool adds = !view->table->use && !s->caching && !v->group;
     if (v->node_pull && !tr_sync_lockstep(s) && s->counting && adds && !v->ahead_started &&
         !tr_pull_busy(view) && sync_may_read(s, s->now + 1) &&
         tr_node_pull_has_news(v->node_pull, s->now + 1 - s->staleness))
         TR_TRY(prefetch_want(s, v));
-    if (v->ahead_started) { /* the prefetched copy lacks the update that is pushed now */
+    if (v->ahead_started) { /* adds the update that is pushed now to the prefetched copy */
         TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "the prefetch of table %s", view->table->name);
         tr_add_elements(view->table->dtype, elements, view->delta, v->ahead);
     }
-    if (view_is_cached(s, v)) /* a worker sees its own updates */
+    if (view_is_cached(s, v)) /* because a worker always sees its own updates */
         tr_add_elements(view->table->dtype, elements, view->delta, view->value);
     tr_clock_raise(s->clock, TR_CLOCK_READ, s->now + 1);
     if (tr_sync_lockstep(s) && view->table->push == TR_PUSH_ACCUMULATE && v->channel) {
@@ -410,7 +410,7 @@ int tr_view_push(tr_view *view)
     return TR_OK;
 }
 
-/* ---- for a group ---- */
+/* ---- standing in for a worker of a group ---- */
 
 int tr_sync_stand_in(struct tr_sync *s, bool pushes)
 {
@@ -438,13 +438,13 @@ int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void
     double begin = tr_now(), pushed, waited, computed = 0;
     bool lockstep = tr_sync_lockstep(s), inside = s->running && s->counting;
     bool subscribed = lockstep && inside && tr_subscription_has(t, keys, n);
-    /* under BSP an update becomes visible as soon as all workers have read, and a worker that pushes has read */
+    /* a worker that has pushed counts as having read, so under BSP updates of this clock may be visible already */
     for (size_t i = 0; i < t->tr->tables->view_count && s->running && lockstep; i++)
         if (t->tr->tables->views[i]->push_clock >= s->now)
             return tr_fail(TR_ERR_INTERNAL,
                            "rows of table %s are pulled after a view was pushed in the same clock", t->name);
     tr_wait_begin(t->tr->tables);
-    /* a worker sees its own updates, so rows wait for them; in lockstep, the clock window says that they have arrived */
+    /* waits for own updates, because a worker always sees them; in lockstep, sync_wait_to_read() includes this */
     for (size_t i = 0; i < t->tr->tables->view_count && !lockstep; i++) {
         const struct tr_view_state *v = t->tr->tables->views[i];
         TR_WAIT_UNTIL(t->tr, v->view.table != t || !tr_push_busy(&v->view),
@@ -487,8 +487,8 @@ int tr_sync_next(struct tr_sync *s)
 {
     struct tr_tables *tables = s->tr->tables;
     double begin = tr_now();
-    for (size_t i = 0; i < tables->view_count;
-         i++) { /* the delta of other views was cleared when the push started */
+    /* views that are not merged and not of a group have a zero delta since the start of the push */
+    for (size_t i = 0; i < tables->view_count; i++) {
         const struct tr_view_state *v = tables->views[i];
         if ((v->merged || v->group) && !view_rests(s, v)) TR_TRY(sync_wait_for_push(s, v));
     }
@@ -504,10 +504,11 @@ int tr_sync_tick(struct tr_sync *s)
         struct tr_view_state *v = tables->views[i];
         if (!tr_sync_lockstep(s) || !v->view.delta || v->push_clock >= s->now || view_rests(s, v)) continue;
         TR_TRY(tr_view_push(&v->view));
-        tables->traffic.pushes--; /* servers wait for it, but it contains no update */
+        tables->traffic.pushes--; /* an empty push, only because servers wait for it, is not counted */
     }
     for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_rows_end_clock(tables->table[i], s->now));
-    for (size_t i = 0; i < tables->count; i++) { /* merges to which this worker contributes nothing */
+    for (size_t i = 0; i < tables->count;
+         i++) { /* starts merges to which this worker contributes no update */
         struct tr_table *t = tables->table[i];
         if (!t->merge || t->updating_views > 0 || tr_table_next_update(t, s->now) > s->now) continue;
         TR_WAIT_UNTIL(tr, !tr_merge_busy(t), "the merge of table %s", t->name);
@@ -515,7 +516,7 @@ int tr_sync_tick(struct tr_sync *s)
     }
     tr_clock_raise(s->clock, TR_CLOCK_READ, s->now + 1);
     s->now++;
-    /* with more ranks than cores, workers that never wait would drift apart by whole time slices */
+    /* with more ranks than cores, clocks of workers that never wait would differ by whole time slices of the system */
     if (tr->crowded && !tr_sync_lockstep(s)) sched_yield();
     int did = 0;
     return tr_progress(tr, &did);
@@ -532,7 +533,7 @@ static int sync_poll(void *what, int *did)
     tables->written = sync_written(s);
     int64_t version = sync_own_version(s);
     if (version < INT64_MAX) {
-        /* all servers have the stable version: server functions need not keep earlier ones for readers */
+        /* all servers have reached the stable version, so readers need no earlier versions */
         int64_t stable = tr_clock_get(s->clock, TR_CLOCK_VERSION) + tables->before;
         for (size_t i = 0; i < tables->count; i++)
             if (tables->table[i]->use) tables->table[i]->use->share.stable = stable;
@@ -540,8 +541,8 @@ static int sync_poll(void *what, int *did)
     }
     if (tables->status != TR_OK && !tr_clock_get(s->clock, TR_CLOCK_FAILED))
         tr_clock_raise(s->clock, TR_CLOCK_FAILED, 1);
-    /* A rank that only serves takes part in every merge that is sure to come. Updates that came as messages become visible
-     * when all workers have read for their clock; rows, when besides all workers' rows have arrived. */
+    /* A server that is no worker starts every merge below the clock limit, since this merge will take place. Held updates of views
+     * are added when all workers have read for their clock, those of sparse rows when all workers' rows have arrived as well. */
     int64_t limit = tr_clock_get(s->clock, TR_CLOCK_LIMIT), pushed = s->now;
     for (size_t i = 0; i < tables->count; i++) {
         struct tr_table *t = tables->table[i];
@@ -556,17 +557,17 @@ static int sync_poll(void *what, int *did)
     if (s->tells_rows) tr_clock_raise(s->clock, TR_CLOCK_PUSHED, pushed);
     for (size_t i = 0; i < tables->view_count; i++)
         if (tables->views[i]->ahead_wanted) TR_TRY(prefetch_start(s, tables->views[i]));
-    /* the number of clocks whose updates that this rank owes have all arrived in the tables */
+    /* computes TR_CLOCK_WRITTEN of this rank: the first clock with an update that has not arrived in the tables */
     int64_t now = s->works && !s->left ? s->now : INT64_MAX;
     for (size_t i = 0; i < tables->view_count; i++) {
         const struct tr_view_state *v = tables->views[i];
-        bool merges = v->merged && v->channel; /* covered by tr_merge_done() below */
+        bool merges = v->merged && v->channel; /* tr_merge_done() includes these updates */
         if (!merges && tr_push_busy(&v->view) && v->push_clock < now) now = v->push_clock;
     }
     for (size_t i = 0; i < tables->count; i++) {
         const struct tr_table *t = tables->table[i];
-        const int64_t owed[] = {tr_merge_done(t), tr_rows_sending(t), tr_server_settled(t)};
-        for (int k = 0; k < 3; k++) now = owed[k] < now ? owed[k] : now;
+        const int64_t arrived[] = {tr_merge_done(t), tr_rows_sending(t), tr_server_settled(t)};
+        for (int k = 0; k < 3; k++) now = arrived[k] < now ? arrived[k] : now;
     }
     if (now <= s->written) return TR_OK;
     s->written = now;
@@ -577,16 +578,16 @@ static int sync_poll(void *what, int *did)
 
 /* ---- stages ---- */
 
-/* Sets all words of the clock window to 0. Participants of the stage before must have agreed on its outcome. */
+/* Sets all words of the clock window to 0. The participants of the previous stage must have agreed on its outcome before. */
 int tr_sync_begin(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
     struct tr_clock *c = s->clock;
     bool works = tr_works(tr), owes = works || (tr_is(tr, TR_SERVER) && tr_sync_lockstep(s));
-    s->tells_rows = false; /* unless servers hold rows of some table */
+    s->tells_rows = false;
     for (size_t i = 0; i < tr->tables->count; i++)
         if (works && tr_rows_wait(tr->tables->table[i])) s->tells_rows = true;
-    /* words of this rank that count for the minimum over all ranks */
+    /* words in which this rank takes part */
     const bool counts[TR_CLOCK_MINIMA] = {[TR_CLOCK_WRITTEN] = owes,
                                           [TR_CLOCK_READ] = works,
                                           [TR_CLOCK_PUSHED] = s->tells_rows,
@@ -603,7 +604,7 @@ int tr_sync_begin(struct tr_sync *s)
         if (first) atomic_store(&c->board->node.word[word], 0);
         c->sent[word] = 0;
     }
-    /* a node without participants does not count for minima */
+    /* a node without participants takes no part in minima */
     for (int i = 0; c->node_line && i < tr->layout.nodes * TR_CLOCK_WORDS; i++)
         c->node_line[i] = i % TR_CLOCK_WORDS < TR_CLOCK_MINIMA ? INT64_MAX : 0;
     for (int rank = 0; c->node_line && rank < tr->size; rank++)
@@ -637,11 +638,11 @@ int tr_sync_barrier(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
     if (s->works) {
-        /* Waits until this worker's updates have arrived and prefetches have ended. A worker that stops early does not delay the
-         * reads of others. Under BSP all workers end at the same clock, and servers may still be adding updates. */
+        /* Waits until this worker's updates have arrived and prefetches have ended. Without BSP, `left` ensures that other workers
+         * can read at later clocks. Under BSP all workers end at the same clock, and servers may still be adding updates. */
         bool lockstep = tr_sync_lockstep(s);
         s->left = !lockstep;
-        /* no member of a group prefetches a view for a clock that will not be run */
+        /* cancels prefetches for a clock that will not be run */
         for (size_t i = 0; i < tr->tables->view_count; i++)
             if (tr->tables->views[i]->ahead_clock > s->now) tr->tables->views[i]->ahead_wanted = false;
         TR_WAIT_UNTIL(tr, s->written >= s->now, "own updates of clock %lld to arrive", (long long)s->now - 1);
@@ -675,7 +676,7 @@ static int sync_push_held(struct tr_sync *s)
 int tr_sync_flush(struct tr_sync *s, bool *flushed)
 {
     struct tr_tables *tables = s->tr->tables;
-    /* residuals of rounding are not sent if some table has a server function, which would treat them as one more gradient */
+    /* a server function would treat residuals of rounding as one more gradient, so they are not sent if a table has one */
     bool functions = false, filters = false;
     for (size_t i = 0; i < tables->count; i++) {
         functions = functions || tables->table[i]->use;

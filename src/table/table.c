@@ -8,8 +8,8 @@
 
 /* ======== one table ======== */
 
-/* Distributes the units by the options or, where they are not set, by the job. A table on some of the servers starts after the
- * previous such table, so that several small tables do not all lie on the first servers. */
+/* Makes the partition from the options and, where they are not set, from the job. A table that uses only some of the servers starts
+ * after the previous such table, so that small tables do not all use the first servers. like: see table_make(). */
 static int table_partition(struct tr_table *t, const tr_table_options *options, const struct tr_table *like)
 {
     const tr_job *job = t->tr->job;
@@ -44,7 +44,8 @@ static int table_partition(struct tr_table *t, const tr_table_options *options, 
     return TR_OK;
 }
 
-/* A map moves in memory when it grows, so that other ranks cannot access it directly. */
+/* Checks route and push for hash storage. Other ranks cannot access a hash map directly, because it moves in memory when it
+ * grows. */
 static int table_check_hash(const tr_context *tr)
 {
     const tr_job *job = tr->job;
@@ -60,7 +61,7 @@ static int table_check_hash(const tr_context *tr)
     return TR_OK;
 }
 
-/* Precondition: its views are closed, and their messages have arrived. Collective over all ranks. */
+/* Precondition: views of the table are closed, and their messages have arrived. Collective over all ranks. */
 static void table_free(struct tr_table *t)
 {
     tr_merge_close(t);
@@ -99,7 +100,7 @@ static int table_fill(struct tr_table *t, const char *name, enum tr_dtype dtype,
                        (unsigned long long)rows, (unsigned long long)columns);
     bool by_job = !t->sparse && !options->place;
     t->hash = options->hash || (by_job && job && job->table.storage == TR_STORAGE_HASH);
-    /* rows above LONGEST bytes are cut into pieces, which lie on several servers (2-D blocks) */
+    /* cuts rows above LONGEST bytes into pieces, which may lie on different servers (2-D blocks) */
     t->pieces = 1;
     for (size_t pieces = MOST_PIECES; pieces > 0 && !options->place && !t->hash && !t->sparse; pieces--)
         if (t->width % pieces == 0 && t->width / pieces * tr_dtype_size(dtype) <= LONGEST)
@@ -130,8 +131,7 @@ static int table_fill(struct tr_table *t, const char *name, enum tr_dtype dtype,
     TR_TRY(table_partition(t, options, like));
     if (t->hash) TR_TRY(table_check_hash(tr));
     if (t->hash && t->server >= 0) {
-        /* Only the server of a share can read its map. So t->share is NULL on all ranks, and they read and push as on a server
-         * of another node. */
+        /* t->share stays NULL on all ranks, so that they access the map by messages, as if the server were on another node */
         TR_TRY(TR_NEW(&t->map, 1));
         TR_TRY(tr_hashmap_open(&t->unit_bytes, 1, t->map));
     }
@@ -145,7 +145,7 @@ static int table_fill(struct tr_table *t, const char *name, enum tr_dtype dtype,
     return TR_GROW(&tr->tables->table, &tr->tables->capacity, tr->tables->count + 1);
 }
 
-/* tr_table_create_with(), with the same server 0 as table `like`, which may be NULL. Collective over all ranks. */
+/* Performs tr_table_create_with(). The table has the same server 0 as `like`, unless NULL. Collective over all ranks. */
 static int table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
                       const tr_table_options *options, const struct tr_table *like, struct tr_table **table)
 {
@@ -157,8 +157,8 @@ static int table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uin
     t->tr = tr;
     int status = tr_agree(tr, table_fill(t, name, dtype, rows, columns, options, like));
     if (status == TR_OK) {
-        /* A place function with different results on different ranks would silently mix up parameters. Numbers are compared as
-         * signed ones: ~ reverses their order as well. */
+        /* Checks that the partition is equal on all ranks: a place function with different results would mix up parameters. The
+         * minima of the checksum and of its complement are complements only if all ranks have the same checksum. */
         uint64_t print = tr_partition_print(&t->partition), bounds[2] = {print, ~print};
         status = tr_all_reduce(tr, TR_SET_ALL, TR_MIN, TR_I64, bounds, 2);
         if (status == TR_OK && bounds[0] != ~bounds[1])
@@ -227,12 +227,12 @@ void tr_table_filter_l1(struct tr_table *t, double alpha, double scale)
 
 /* ======== more or fewer servers ======== */
 
-/* Moves a table to more or fewer servers: units that get another server move to it, all others stay on the same rank. With
- * table.partition=ring the fewest units move: a new server takes its part from all others, and a leaving one gives its part to all
- * others (Li et al. 2014, "Scaling distributed machine learning with the parameter server", section 4.3). */
+/* tr_table_resize() makes a new table and copies all units to it. With table.partition=ring the fewest units change their server: a
+ * new server takes its part from all others, and a server that leaves gives its part to all others (Li et al. 2014, "Scaling
+ * distributed machine learning with the parameter server", section 4.3). */
 
-/* Copies this rank's share of the old table to the servers of the new one, by runs of units that are contiguous in both. Returns
- * the bytes that left this rank. */
+/* Copies this rank's share of the old table to the servers of the new table, by runs of units that are contiguous in both tables.
+ * Returns the number of bytes that were sent to other ranks. */
 static uint64_t resize_move(const struct tr_table *old, const struct tr_table *new)
 {
     uint64_t moved = 0;
@@ -291,7 +291,7 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
     MPI_Request request;
     MPI_Iallreduce(&bytes, moved, 1, MPI_UINT64_T, MPI_SUM, tr->world, &request);
     TR_TRY(tr_wait_request(tr, &request, "all servers to hand over their shares"));
-    /* Keep the tr_table pointer valid: replace only the members that depend on the number of servers. */
+    /* exchanges old and new table, because the caller's pointer must stay valid, and keeps settings that options do not contain */
     struct tr_table was = *t;
     *t = *new;
     *new = was;
@@ -308,13 +308,12 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
 
 /* ---- opening and closing ---- */
 
-/* In this order: answers and acknowledgements first. */
+/* Poll functions in the order of calls: first the one that sends replies. */
 static tr_poll_fn *const polls[] = {tr_server_poll, tr_merge_poll, tr_rows_poll, tr_view_poll};
 
 int tr_tables_open(tr_context *tr)
 {
     const tr_job *job = tr->job;
-    /* checked before any data is read */
     if (job && job->table.servers > (uint64_t)tr->layout.servers)
         return tr_fail(
             TR_ERR_CONFIG, "%s: table.servers is %llu, but there are %d servers: see ranks.servers",
@@ -340,7 +339,7 @@ int tr_tables_forget_views(tr_context *tr)
 int tr_table_drop(tr_table **table)
 {
     struct tr_tables *tables = (*table)->tr->tables;
-    /* messages of its views must be handled before the tables are renumbered */
+    /* messages of views contain table numbers, which change below */
     TR_TRY(tr_tables_forget_views(tables->tr));
     size_t index = (*table)->index;
     table_free(*table);
@@ -385,7 +384,7 @@ int tr_tables_ready(tr_context *tr)
         TR_TRY(tr_use_begin(tables->table[i]));
         TR_TRY(tr_rows_begin(tables->table[i]));
     }
-    TR_TRY(tr_node_pull_open(tr)); /* before merges are opened: it registers key sets */
+    TR_TRY(tr_node_pull_open(tr)); /* registers key sets; must precede tr_merge_open() */
     for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_merge_open(tables->table[i]));
     return TR_OK;
 }
@@ -415,7 +414,7 @@ static bool table_counts_pushers(const struct tr_table *t)
 int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend)
 {
     const struct tr_tables *tables = tr->tables;
-    TR_FREED int *open = NULL; /* by table: views of any rank */
+    TR_FREED int *open = NULL; /* by table: 1 if a view of it is open on a rank */
     *needed = false;
     *can_suspend = true;
     if (tables->count == 0) return TR_OK;
@@ -432,7 +431,7 @@ int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend)
     return TR_OK;
 }
 
-/* Exchanges the open and the suspended views and merges. */
+/* Exchanges the open views and merges with the suspended ones. */
 static void suspended_swap(struct tr_tables *tables, struct tr_suspended *s)
 {
     struct tr_suspended was = *s;
@@ -465,8 +464,8 @@ int tr_tables_suspend(tr_context *tr, bool resumes, struct tr_suspended *s)
     suspended_free(s);
     TR_TRY(TR_NEW(&s->table, tables->count));
     s->tables = tables->count;
-    while (!resumes && tables->view_count > 0) /* servers are not to wait for them in other stages */
-        tr_view_end(tables->views[0]);
+    /* servers must not wait for these views in other stages */
+    while (!resumes && tables->view_count > 0) tr_view_end(tables->views[0]);
     suspended_swap(tables, s);
     return TR_OK;
 }

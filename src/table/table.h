@@ -14,8 +14,15 @@
  *   table      creation, resizing and the life of all tables from stage to stage
  *   sync       the clock window (progress of all ranks); when a worker may read, and when updates become visible
  *
- * A unit is stored contiguously on one server: an element of a vector, a row of a matrix, or, if rows are cut (2-D blocks), a piece
- * of a row. All files except sync move values when they are called; sync decides when. */
+ * All files except sync move values when they are called; sync decides when. Terms of this folder:
+ *
+ *   unit      the values that are stored contiguously on one server: an element of a vector, a row of a matrix, or, if rows are
+ *             cut (2-D blocks), a piece of a row
+ *   share     the units of a table that one server stores (in include/trireme: shard); position: the index of a unit in its share
+ *   segment   the units of a list of keys that lie on one server (plan.h)
+ *   route     how a worker reads a share: load, get or request; way: how it pushes: add, accumulate or message (view.h)
+ *   lockstep  BSP: all updates of a clock become visible together
+ *     merge     the sum of all workers' updates of a clock, which is added to the shares under BSP (merge.c) */
 #ifndef TR_TABLE_TABLE_H
 #define TR_TABLE_TABLE_H
 
@@ -28,30 +35,29 @@
 #include "table/plan.h"
 #include "trireme/function.h"
 
-/* Values that have moved, as counted by the worker that asked for them; bytes include message headers. */
+/* Traffic that this rank has caused as a worker; bytes include message headers. */
 struct tr_traffic {
     uint64_t bytes_pulled, bytes_pushed;
     uint64_t pulls, pushes, messages;
-    struct tr_filter_counts filtered; /* units of updates */
+    struct tr_filter_counts filtered; /* units of updates that passed a filter */
     double wait_seconds, pull_seconds, push_seconds;
-    double way_seconds;    /* during which a pull, push or merge of this rank was in flight */
+    double way_seconds;    /* time with at least one pull or push of this rank in flight */
     double hidden_seconds; /* the part of way_seconds during which this rank computed without waiting */
 };
 
-/* The cost of serving on one rank. */
+/* Costs of the server role on this rank. */
 struct tr_service {
-    double seconds;     /* of handling messages */
-    double at_seams;    /* poll points during computation at which something progressed */
-    double under_way;   /* own updates that had not arrived when this rank pulled for the next clock */
-    double share_bytes; /* values of all shares of this rank at the start of the stage */
-    double
-        version_bytes; /* maximum so far of the memory that server functions use in addition to the values */
+    double seconds;   /* time spent handling messages */
+    double at_seams;  /* number of polls during computation that made progress */
+    double under_way; /* number of own updates that were in flight when this rank pulled for the next clock */
+    double share_bytes; /* size of all shares of this rank at the start of the stage */
+    /* maximum so far of the memory that server functions use in addition to the values */
+    double version_bytes;
 };
 
-/* Behind each share in memory that the node shares. */
+/* A cache line that follows each dense share in shared memory. */
 struct tr_share_line {
-    _Atomic int64_t
-        version; /* 1 + the highest clock with an update; only for tables with a server function */
+    _Atomic int64_t version; /* 1 + the highest clock with an update; 0 without a server function */
     char pad[56];
 };
 
@@ -61,45 +67,45 @@ struct tr_table {
     uint32_t index; /* number of the table in the context, the same on all ranks */
     enum tr_dtype dtype;
     uint64_t keys;
-    size_t width;                  /* elements of a key: pieces × unit_width */
-    uint32_t pieces;               /* units of a key */
-    size_t unit_width, unit_bytes; /* elements and bytes of a unit */
+    size_t width;                  /* elements per key: pieces × unit_width */
+    uint32_t pieces;               /* units per key */
+    size_t unit_width, unit_bytes; /* elements and bytes per unit */
     struct tr_partition partition;
-    uint32_t
-        first_server; /* the server of the layout that is server 0 of the table; the next ones follow, modulo */
-    int server;       /* number of this rank among the table's servers, or -1 */
+    uint32_t first_server; /* server i of the table is server (first_server + i) % servers of the layout */
+    int server;            /* number of this rank among the table's servers, or -1 */
 
-    /* ---- wishes of the job and of the model ---- */
+    /* ---- settings of the job and of the model ---- */
     int route;               /* one of TR_ROUTE_AUTO to TR_ROUTE_REQUEST (job/job.h) */
     int push;                /* one of TR_PUSH_AUTO to TR_PUSH_MESSAGE */
-    bool lockstep;           /* BSP: an update becomes visible only with all updates of its clock */
+    bool lockstep;           /* the job runs under BSP */
     struct tr_wire wire;     /* encoding and precision of values in messages */
     struct tr_filter filter; /* holds back parts of updates that are sent as messages */
-    int64_t every, first;    /* tr_table_update_every() */
-    bool rests;              /* tr_table_rest() */
-    bool merges_shared;      /* updates are merged in memory that the node shares */
-    bool left_out;           /* tr_table_leave_out() */
-    const char *fallback;    /* read instead, from a checkpoint that has no table of this name */
+    int64_t every, first;    /* arguments of tr_table_update_every() */
+    bool rests;              /* the table is resting: declared as unused by tr_table_rest() */
+    bool merges_shared;      /* updates are merged in shared memory, not in rounds (merge.c) */
+    bool left_out;           /* set by tr_table_leave_out() */
+    const char *fallback;    /* table that is read from checkpoints without this one, or NULL */
 
     /* ---- storage (storage.h) ---- */
-    bool hash, sparse;              /* hash storage, sparse rows: only their server can read them */
-    struct tr_hashmap *map;         /* on servers, with hash storage; array 0: the values */
-    struct tr_sparse *sparse_share; /* on servers, with sparse rows */
-    uint64_t share_units;           /* of this rank's dense share; 0: it has none */
-    void **share; /* by server: its dense share, if this rank can read it directly, else NULL */
-    struct tr_share_line **line; /* by server: behind the share, or NULL */
-    struct tr_shm memory;        /* of the shares of this node */
-    MPI_Win window;              /* of all dense shares; MPI_WIN_NULL: not needed */
+    bool hash, sparse; /* kind of storage; neither: dense. Only its server can read a hash or sparse share */
+    struct tr_hashmap *map; /* this rank's share with hash storage: array 0 holds the values; or NULL */
+    struct tr_sparse *sparse_share; /* this rank's share of sparse rows, or NULL */
+    uint64_t share_units;           /* number of units of this rank's dense share, or 0 */
+    void **share;                /* by server: its dense share; NULL if this rank cannot read it directly */
+    struct tr_share_line **line; /* by server: the line behind its share; NULL on another node */
+    struct tr_shm memory;        /* contains the dense shares of this node */
+    MPI_Win window;              /* RMA window over all dense shares; MPI_WIN_NULL: not needed */
 
-    /* ---- private to the file that is named ---- */
-    struct tr_use *use;              /* server.c: the server function; NULL: updates are added */
-    struct tr_serving *serving;      /* server.c: key sets of clients, and updates that are held */
-    struct tr_merge *merge;          /* merge.c */
-    struct tr_rows *rows;            /* rows.c */
-    struct tr_node_pull *node_pulls; /* node.c: a list */
-    struct tr_subscription *subscription, *subscribing; /* node.c: of this stage; of the next one, or NULL */
-    uint32_t next_tag;       /* view.c, node.c: for the next key set of this rank */
-    uint32_t updating_views; /* view.c: merged views of this worker */
+    /* ---- each of these is private to the file that is named ---- */
+    struct tr_use *use;                   /* server.c: the server function; NULL: updates are added */
+    struct tr_serving *serving;           /* server.c: registered key sets, and updates that wait */
+    struct tr_merge *merge;               /* merge.c; NULL: updates are not merged in this stage */
+    struct tr_rows *rows;                 /* rows.c */
+    struct tr_node_pull *node_pulls;      /* node.c: linked list */
+    struct tr_subscription *subscription; /* node.c: the subscription of this stage, or NULL */
+    struct tr_subscription *subscribing;  /* node.c: that of the stage being opened, or NULL */
+    uint32_t next_tag;       /* view.c, node.c: tag of the next key set that this rank registers */
+    uint32_t updating_views; /* view.c: number of this worker's views whose updates are merged */
 };
 
 /* Bytes of this rank's share. */
@@ -116,11 +122,11 @@ struct tr_tables {
     size_t count, capacity;
     struct tr_traffic traffic;
     struct tr_service service;
-    struct tr_way_now {
-        unsigned under_way; /* pulls and pushes in flight */
+    struct tr_way_now {     /* for way_seconds and hidden_seconds */
+        unsigned under_way; /* number of pulls and pushes in flight */
         bool computes;
         unsigned waits; /* nesting depth of waits */
-        double since;   /* time of the last change of the above */
+        double since;   /* tr_now() when one of the members above changed last */
     } way;
     struct tr_view_state **views; /* open views of this rank */
     size_t view_count, view_capacity;
@@ -130,32 +136,34 @@ struct tr_tables {
         tr_answer *answer;
         size_t answers, answer_capacity;
     } functions;
-    int status;    /* of the first server function that failed on this rank; later updates are ignored */
-    char why[512]; /* its error text */
-    struct tr_sending *sending, *spare; /* messages in flight; memory for more */
-    char *inbox;                        /* the message that was received last */
+    /* status and text of the first server function that failed on this rank; updates after that are ignored */
+    int status;
+    char why[512];
+    struct tr_sending *sending; /* list of messages in flight */
+    struct tr_sending *spare;   /* list of buffers for later messages */
+    char *inbox;                /* buffer of the message that was received last */
     size_t inbox_size;
     char *packed;   /* scratch: values of a message before encoding or after decoding */
     uint32_t *unit; /* scratch: the units of a message */
     size_t packed_size, unit_size;
-    bool exact; /* views read without rounding now, whichever table.precision is set */
+    bool exact; /* views are read without rounding now, regardless of table.precision */
     uint32_t next_request;
-    uint32_t next_server; /* of the layout, for server 0 of the next table that does not use all servers */
-    int64_t written;      /* updates of clocks < written are in the tables, as far as sync.c knows */
-    /* Clocks of this stage that earlier parts of the run have ended. Server functions and filters count clocks from the start
-     * of the run, the rest of the room from the start of this part. */
+    uint32_t next_server; /* first_server of the next table that does not use all servers */
+    int64_t written;      /* all updates of clocks < written are in the tables, as sync.c last knew */
+    /* Number of clocks of this stage that ended before it was resumed (from a checkpoint or a barrier). Server functions and
+     * filters include them in clock numbers, all other code counts from 0. */
     int64_t before;
-    bool flushes; /* residuals of filters and of rounding are sent in full */
+    bool flushes; /* residuals of filters and rounding are being sent, unfiltered and in full precision */
 };
 
-/* The rank of a table's server; and the server of a rank, -1 if it serves none of the table. Servers that follow each other
- * lie on different nodes, as those of the layout do. */
+/* The rank of a server of the table. Consecutive servers lie on different nodes, as in the layout. */
 static inline int tr_table_server_rank(const struct tr_table *t, uint32_t server)
 {
     const struct tr_layout *layout = &t->tr->layout;
     return layout->server_rank[(t->first_server + server) % (uint32_t)layout->servers];
 }
 
+/* The number of a rank among the servers of the table, or -1. */
 static inline int tr_table_server_of(const struct tr_table *t, int rank)
 {
     const struct tr_layout *layout = &t->tr->layout;
@@ -165,7 +173,7 @@ static inline int tr_table_server_of(const struct tr_table *t, int rank)
     return server < (int)t->partition.servers ? server : -1;
 }
 
-/* Locks in memory that the ranks of a node share; they are held for a few microseconds. */
+/* Spin locks in memory that the ranks of a node share. A lock is held for a few microseconds. */
 static inline void tr_spin_lock(atomic_uint *lock)
 {
     while (atomic_exchange_explicit(lock, 1, memory_order_acquire)) sched_yield();
@@ -176,14 +184,15 @@ static inline void tr_spin_unlock(atomic_uint *lock)
     atomic_store_explicit(lock, 0, memory_order_release);
 }
 
-/* Updates are not merged: they travel as messages, which servers hold under BSP until all of a clock have arrived. */
+/* Whether updates travel as messages, which cannot be merged. Under BSP servers hold them until all messages of a clock have
+ * arrived. */
 static inline bool tr_table_by_message(const struct tr_table *t)
 {
     return t->use || t->hash || t->sparse || t->push == TR_PUSH_MESSAGE || t->filter.kind != TR_FILTER_NONE ||
            t->wire.precision != TR_PRECISION_FULL;
 }
 
-/* Some table rounds the values that views read (unless tables->exact). */
+/* Whether some table rounds the values that views read (unless tables->exact is set). */
 static inline bool tr_tables_round(const struct tr_tables *tables)
 {
     for (size_t i = 0; i < tables->count; i++)
@@ -191,7 +200,7 @@ static inline bool tr_tables_round(const struct tr_tables *tables)
     return false;
 }
 
-/* The first clock ≥ `clock` of this stage in which the table is updated. */
+/* The first clock ≥ `clock` of this stage in which the table is updated (tr_table_update_every()). */
 static inline int64_t tr_table_next_update(const struct tr_table *t, int64_t clock)
 {
     int64_t over = (t->tr->tables->before + clock - t->first) % t->every;
@@ -200,11 +209,11 @@ static inline int64_t tr_table_next_update(const struct tr_table *t, int64_t clo
 
 /* ======== all tables of a context, from stage to stage ========
  *
- * Tables are made ready for the views that a stage has opened, settled when the stage ends, and suspended while another stage
- * runs: stages that take turns find their views and merges as they left them. To open these again takes all ranks, and far
- * longer than a short stage. */
+ * After a stage has opened its views, tr_tables_ready() opens merges and node pulls for them. While another stage runs, the views
+ * and merges of a stage are suspended, not closed: opening them again would take all ranks, and far longer than a short stage. */
 
-int tr_tables_open(tr_context *tr); /* local. TR_ERR_CONFIG: table.servers or hash storage ask for too much */
+/* Local. TR_ERR_CONFIG: there are fewer servers than table.servers, or hash storage does not fit to table.route or table.push. */
+int tr_tables_open(tr_context *tr);
 void tr_tables_close(tr_context *tr); /* collective over all ranks */
 
 /* Closes node pulls, and waits until no message of a closed view is in flight. Collective over all ranks, between stages. */
@@ -213,8 +222,8 @@ int tr_tables_forget_views(tr_context *tr);
 /* Opens node pulls and merges, after all views of a stage are open. Collective over all ranks. */
 int tr_tables_ready(tr_context *tr);
 
-/* The stage that has just been made ready resumes after `clocks` clocks of an earlier part of the run: values of views are
- * outdated. On all ranks, before the first clock; local. */
+/* Resumes the stage that was made ready last after `clocks` clocks that have ended: sets tables->before, and marks the values of
+ * views as outdated. On all ranks, before the first clock; local. */
 void tr_tables_count_from(tr_context *tr, int64_t clocks);
 
 /* The open views and merges of a suspended stage. */
@@ -225,21 +234,21 @@ struct tr_suspended {
         struct tr_merge *merge;
         struct tr_subscription *subscription;
         uint32_t updating_views;
-    } * table; /* of the first `tables` tables of the context */
+    } * table; /* one entry for each of the first `tables` tables of the context */
     size_t tables;
 };
 
-/* *needed: other ranks need this one as a server in the stage that has just been made ready. *can_suspend, the same on all
- * ranks: false with server functions, hash storage, sparse rows or updates as messages, because servers count pushing views.
- * Collective over all ranks. */
+/* For the stage that was made ready last. *needed: whether other ranks need this rank as a server. *can_suspend, equal on all
+ * ranks: false with server functions, hash storage, sparse rows or updates as messages, because a server waits for all registered
+ * pushing views, even suspended ones. Collective over all ranks. */
 int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend);
 
-/* Suspends the open views and merges, and resumes them as they were before the first clock. Local, on each participant.
- * resumes = false: they will only be ended. */
+/* tr_tables_suspend() suspends the open views and merges; resumes = false: they will only be ended. tr_tables_resume() resumes them
+ * as they were before the first clock. Both local, on each participant. */
 int tr_tables_suspend(tr_context *tr, bool resumes, struct tr_suspended *suspended);
 int tr_tables_resume(tr_context *tr, struct tr_suspended *suspended);
 
-/* Ends a suspended stage (zeros: none): its views can only be closed. Collective over all ranks. */
+/* Ends a suspended stage, after which its views can only be closed. A struct of zeros is allowed. Collective over all ranks. */
 void tr_tables_end(tr_context *tr, struct tr_suspended *suspended);
 
 #endif

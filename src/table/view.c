@@ -8,12 +8,13 @@
 
 /* ======== channels ======== */
 
-enum { SLOTS = 4 }; /* messages of one read in flight: one is decoded while others travel */
+enum { SLOTS = 4 }; /* maximum number of requests of one read in flight */
 
+/* A request in flight. */
 struct tr_slot {
     MPI_Request received;
-    uint32_t first, n;
-    struct tr_sending *answer; /* its body: tr_reply_head, then values */
+    uint32_t first, n;         /* it asks for units first .. first + n - 1 of the segment */
+    struct tr_sending *answer; /* the body receives the answer: a tr_reply_head, then values */
 };
 
 /* ---- opening ---- */
@@ -33,8 +34,9 @@ struct tr_channel tr_channel_of(struct tr_table *t, uint32_t server, const struc
                                .accumulate = MPI_REQUEST_NULL};
 }
 
-/* Returns the number of units that a get transfers: all up to the last unit of the segment, if at least one in 32 of them
- * belong to it. MPI moves each block of a datatype separately, which takes longer than these units and a copy. 0: by datatype. */
+/* Chooses how a get reads scattered units. If at least one in 32 of the units up to the last unit of the segment belongs to it,
+ * returns the number of these units: one get transfers all of them to a buffer. This is faster than a get by a datatype, as MPI
+ * moves each block of a datatype separately. Otherwise returns 0, for a get by a datatype. */
 static uint32_t channel_get_span(const struct tr_channel *c)
 {
     enum { SPARSEST = 32 };
@@ -45,8 +47,9 @@ static uint32_t channel_get_span(const struct tr_channel *c)
     return span / SPARSEST <= s->n && span * c->table->unit_width <= INT_MAX ? span : 0;
 }
 
-/* On the node, loads are fastest. Over a network, a get of ranges needs no work of the server. Scattered units are requested:
- * a range costs a get 12 bytes of description. A get returns no version, which server functions need, and does not round. */
+/* Within the node, loads are fastest. Over a network, a get of contiguous units needs no work of the server. Scattered units are
+ * requested, because a get sends 12 bytes for each block of its datatype. A get cannot round, and returns no version, which server
+ * functions need. */
 int tr_channel_choose_route(struct tr_channel *c)
 {
     const struct tr_table *t = c->table;
@@ -99,7 +102,7 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
     struct tr_table *t = c->table;
     struct tr_tables *tables = t->tr->tables;
     const struct tr_segment *s = c->segment;
-    /* n equals the size of the share: the segment has all units */
+    /* the segment has all units of the share */
     bool identity = s->n > 0 && s->n == tr_partition_share(&t->partition, c->server);
     uint32_t first = 0;
     do {
@@ -133,7 +136,7 @@ void tr_channel_forget(struct tr_channel *c)
 {
     struct tr_tables *tables = c->table->tr->tables;
     struct tr_sending *m;
-    /* without memory for the message the server keeps the registration */
+    /* if there is no memory for the message, the server keeps the registration */
     if (c->registered && tr_message_new(tables, 0, &m) == TR_OK) {
         m->header = (struct tr_message){.kind = TR_MESSAGE_FORGET, .table = c->table->index, .tag = c->tag};
         tr_message_send(tables, m, 0, c->rank, NULL);
@@ -149,7 +152,7 @@ void tr_channel_forget(struct tr_channel *c)
     c->slot = NULL;
 }
 
-/* Waits for a get and an accumulate in flight, which use memory that will be freed. */
+/* Waits until the get and the accumulate in flight do not use the channel's memory any more. */
 static int channel_complete_access(struct tr_channel *c)
 {
     TR_WAIT_UNTIL(c->table->tr, tr_request_done(&c->get) && tr_request_done(&c->accumulate),
@@ -187,13 +190,13 @@ static int channel_get(struct tr_channel *c)
     return TR_OK;
 }
 
-/* Units in one message of a pull or push. */
+/* Maximum number of units in one message of a pull or push. */
 static uint32_t channel_message_units(const struct tr_table *t)
 {
     return (uint32_t)tr_max_size(1, TR_MESSAGE_BYTES / t->unit_bytes);
 }
 
-/* Maximum size of an answer to a request. */
+/* Maximum size of the answer to a request, in bytes. */
 static size_t channel_answer_bytes(const struct tr_channel *c)
 {
     struct tr_slice slice = tr_slice_of(c->table, channel_message_units(c->table));
@@ -245,7 +248,7 @@ int tr_channel_read(struct tr_channel *c, void *into, int64_t version)
         return TR_OK;
     }
     if (c->route == TR_ROUTE_GET) return channel_get(c);
-    if (!c->slot) { /* allocated at the first use: a view with a node pull never reads by this channel */
+    if (!c->slot) { /* allocated at first use: views with a node pull need no slots */
         TR_TRY(TR_NEW(&c->slot, SLOTS));
         for (int i = 0; i < SLOTS; i++) c->slot[i].received = MPI_REQUEST_NULL;
         for (int i = 0; i < SLOTS; i++)
@@ -269,7 +272,6 @@ int tr_channel_poll(struct tr_channel *c, bool *done, int *did)
         struct tr_slot *slot = &c->slot[i];
         if (slot->received == MPI_REQUEST_NULL || !tr_request_done(&slot->received)) continue;
         ++*did;
-        /* writes the values of the answer to the destination */
         struct tr_slice slice = tr_slice_of(t, slot->n);
         struct tr_encoded message;
         struct tr_reply_head head;
@@ -299,7 +301,7 @@ int tr_channel_push(struct tr_channel *c, const void *delta, const void *value, 
     struct tr_tables *tables = t->tr->tables;
     const struct tr_segment *s = c->segment;
     size_t bytes = s->n * t->unit_bytes;
-    /* in lockstep a server waits for all pushing views, and server functions count versions over all of them */
+    /* sends even an empty update if the server waits for updates of all pushing views, or counts their versions */
     bool always = c->way == TR_WAY_MESSAGE && (t->lockstep || t->use);
     if (s->n == 0 && !always) return TR_OK;
     if (c->way != TR_WAY_MESSAGE) tables->traffic.bytes_pushed += bytes;
@@ -323,7 +325,7 @@ int tr_channel_push(struct tr_channel *c, const void *delta, const void *value, 
     }
     const struct tr_wire wire = tr_push_wire(t);
     uint32_t first = 0, n;
-    do { /* in chunks, with the table's filter and encoding; the last one is acknowledged */
+    do { /* filters, encodes and sends a chunk; the last one is acknowledged */
         n = (uint32_t)tr_min_size(s->n - first, channel_message_units(t));
         bool last = first + n == s->n;
         struct tr_slice slice = tr_slice_of(t, n);
@@ -362,7 +364,7 @@ int tr_channel_push(struct tr_channel *c, const void *delta, const void *value, 
 
 /* ======== views ======== */
 
-/* A view of a group of several members: two communicators, because its members may start pulls and pushes in different order. */
+/* Collectives of a group view. Pulls and pushes have different communicators, because members may start them in different order. */
 struct tr_group_share {
     struct group_way {
         MPI_Comm comm;
@@ -419,7 +421,7 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
         TR_TRY(TR_NEW(&g->push.request, (size_t)g->chunks));
     }
     if (!shared || t->tr->active->member == 0) {
-        /* this rank reads and pushes for itself or, as leader, for its group */
+        /* this rank reads and pushes alone or, as leader, for its group */
         if (v->merged && t->updating_views > 0)
             return tr_fail(TR_ERR_INTERNAL, "table %s: a worker can update it through one view only",
                            t->name);
@@ -428,8 +430,8 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
         t->updating_views += v->merged;
         for (uint32_t server = 0; server < v->keys.servers; server++) {
             v->channel[server] = tr_channel_of(t, server, &v->keys.segment[server], v->tag);
-            /* Direct adding is 4 times as fast as an RMA accumulate (measured), but the two must not be mixed in one share: one
-             * uses locks, the other is atomic inside MPI. So on several nodes `accumulate` means RMA for all ranks. */
+            /* Direct adding is 4 times as fast as an RMA accumulate (measured), but one share must not be changed by both: direct
+             * adding uses locks, which MPI does not know. So on several nodes `accumulate` means RMA for all ranks. */
             bool far = t->push == TR_PUSH_ACCUMULATE ? t->tr->layout.nodes > 1 : !t->share[server];
             v->channel[server].way = tr_table_by_message(t)          ? TR_WAY_MESSAGE
                                      : !far                          ? TR_WAY_ADD
@@ -442,7 +444,7 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
             TR_TRY(tr_channel_choose_route(c));
             bool some = c->segment->n > 0, requests = some && c->route == TR_ROUTE_REQUEST;
             bool messages = pushes && !v->merged && c->way == TR_WAY_MESSAGE &&
-                            (some || t->lockstep || t->use); /* see tr_channel_push() */
+                            (some || t->lockstep || t->use); /* as in tr_channel_push() */
             if (requests || messages) TR_TRY(tr_channel_register(c, pushes ? TR_FLAG_PUSHES : 0));
         }
     }
@@ -463,7 +465,7 @@ void tr_view_end(struct tr_view_state *v)
     if (v->push != PUSH_IDLE) tr_way_end(tables);
     size_t i = 0;
     while (i < tables->view_count && tables->views[i] != v) i++;
-    if (i < tables->view_count) { /* else it belongs to a suspended stage */
+    if (i < tables->view_count) { /* else the view belongs to a suspended stage */
         tables->views[i] = tables->views[--tables->view_count];
         if (v->channel && v->merged) t->updating_views--;
     }
@@ -497,8 +499,8 @@ void tr_view_close(tr_view **view)
 
 /* ---- groups ---- */
 
-/* Starts to broadcast an array of the leader to its group or, `sums`, to reduce the members' arrays to the leader, chunk by
- * chunk. */
+/* Starts a collective of a group in chunks: if `sums`, the sum of the members' arrays to the leader; otherwise a broadcast of the
+ * leader's array. */
 static void group_start(struct tr_view_state *v, void *array, struct group_way *way, bool sums)
 {
     size_t elements = v->view.n * v->view.width, chunks = (size_t)v->group->chunks;
@@ -522,7 +524,7 @@ static bool group_done(const struct tr_view_state *v, const struct group_way *wa
     return done;
 }
 
-/* A view of a group can be used after all members have opened it. */
+/* Checks that all members of the group have opened the view. */
 static int group_check_complete(const struct tr_view_state *v)
 {
     if (!v->group || v->group->push.comm != MPI_COMM_NULL) return TR_OK;
@@ -538,7 +540,7 @@ void tr_pull_leave(tr_view *view)
     tr_way_end(view->table->tr->tables);
 }
 
-/* The node pull by which the running pull reads from a server; NULL: the view reads by its own channel. */
+/* The node pull by which the running pull reads from a server; NULL: the view reads by its channel. */
 static struct tr_node_pull *view_node_pull(const struct tr_view_state *v, uint32_t server)
 {
     bool joins = v->from == TR_PULL_NODE && v->node_pull && tr_node_pull_route(v->node_pull, server) >= 0;
@@ -579,7 +581,7 @@ int tr_pull_start(tr_view *view, void *into, enum tr_pull_from from, int64_t num
     v->least = number;
     view->table->tr->tables->traffic.pulls++;
     tr_way_begin(view->table->tr->tables);
-    v->pull = PULL_READING; /* a member of a group without channels has nothing to read */
+    v->pull = PULL_READING; /* without channels (members of a group) it ends at the first poll */
     if (v->channel) (void)TR_FAULT("pull");
     if (v->channel && from == TR_PULL_MERGE) memcpy(into, v->merged_value, tr_view_bytes(view));
     for (uint32_t server = 0; server < v->keys.servers && from != TR_PULL_MERGE; server++) {
@@ -609,7 +611,7 @@ static int push_advance(struct tr_view_state *v, int *did)
         if (v->merged) TR_TRY(tr_merge_start(t, &v->view));
         for (uint32_t server = 0; server < servers && !v->merged; server++)
             TR_TRY(tr_channel_push(&v->channel[server], v->view.delta, v->view.value, v->push_clock));
-        /* it is all in the shares or in messages */
+        /* delta has been copied to the shares or to messages */
         if (!v->merged) memset(v->view.delta, 0, tr_view_bytes(&v->view));
         v->push = PUSH_SENDING;
         ++*did;
@@ -619,7 +621,7 @@ static int push_advance(struct tr_view_state *v, int *did)
         for (uint32_t server = 0; server < servers && !v->merged; server++)
             sent = v->channel[server].sending == 0 && tr_request_done(&v->channel[server].accumulate) && sent;
         if (!sent) return TR_OK;
-        /* completion of the request means that the values have left; only a flush means that they have arrived */
+        /* a completed request only means that the values have been sent; after a flush they have arrived */
         for (uint32_t server = 0; server < servers && !v->merged; server++)
             if (v->channel[server].way == TR_WAY_ACCUMULATE && v->channel[server].segment->n > 0)
                 MPI_Win_flush(v->channel[server].rank, t->window);
@@ -660,7 +662,7 @@ int tr_view_poll(void *what, int *did)
 
 /* ---- --explain ---- */
 
-/* "2 load, 1 request": the count of each kind. */
+/* Writes the counts that are not zero with their names, for example "2 load, 1 request". */
 static void view_list_counts(const char *const names[], const unsigned counts[], size_t n, char *text,
                              size_t size)
 {
