@@ -18,7 +18,7 @@
 #include "base/file.h"
 #include "base/fault.h"
 
-enum { AT_ONCE = 1 << 20, LARGE_ARRAY = 1 << 16 };
+enum { AT_ONCE = 1 << 20, LARGE_ARRAY = 1 << 16 }; /* bytes per write; bytes from which an array is aligned */
 
 uint64_t tr_checked_header_bytes(uint64_t areas, uint64_t sums, uint64_t directory)
 {
@@ -52,7 +52,7 @@ hid_t tr_creation(hid_t class)
     return how;
 }
 
-/* File access of HDF5 by a descriptor, «/proc/self/fd/N»: the stdio driver follows that link, the default driver does not. */
+/* Returns properties with which HDF5 opens «/proc/self/fd/N»: its stdio driver follows such a link, the default driver does not. */
 static hid_t checked_access(void)
 {
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
@@ -107,7 +107,7 @@ int tr_attributes_of_format(hid_t file, const char *format, int64_t version, con
 
 /* ---- writing ---- */
 
-/* Performs all writes. Above RLIMIT_FSIZE the kernel also sends SIGXFSZ; it is blocked and removed here. */
+/* Writes bytes at the offset `first`. Above RLIMIT_FSIZE the kernel also sends SIGXFSZ, which is blocked and removed here. */
 static int checked_put(const struct tr_checked_writer *w, const char *from, uint64_t bytes, uint64_t first)
 {
     sigset_t limit, old;
@@ -160,11 +160,11 @@ int tr_checked_create(struct tr_checked_writer *w, const char *path, const char 
     char name[32];
     snprintf(name, sizeof name, "/proc/self/fd/%d", w->layout);
     TR_HID access = checked_access(), create = H5Pcreate(H5P_FILE_CREATE);
-    H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110); /* has checksums, which h5dump verifies */
+    H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110); /* with checksums for h5dump */
     H5Pset_alignment(access, LARGE_ARRAY, TR_CHECKED_LEAST);
     H5Pset_userblock(create, w->header);
     H5Pset_obj_track_times(create, false);
-    H5Pset_attr_phase_change(create, 64, 32); /* compact storage of attributes is shorter */
+    H5Pset_attr_phase_change(create, 64, 32); /* up to 64 attributes are stored compactly */
     w->file = H5Fcreate(name, H5F_ACC_TRUNC, create, access);
     return w->file >= 0 ? TR_OK : tr_layout_failed("a file");
 }
@@ -197,15 +197,15 @@ int tr_checked_begin(struct tr_checked_writer *w, hid_t where, const char *name,
     w->progress[w->areas] = (struct tr_checked_progress){0, state};
     w->area[w->areas++] = (struct tr_checked_area){first, bytes, piece, w->sums};
     w->sums += pieces;
-    /* reserves the disk space of a large array, if the file system can: a full disk is detected before the array is written */
+    /* reserves the disk space of a large array, if the file system can, to detect a full disk before the array is written */
     if (w->is_special || bytes < LARGE_ARRAY || fallocate(w->fd, 0, (off_t)first, (off_t)bytes) == 0)
         return TR_OK;
     bool cannot = errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == EINTR;
     return cannot ? TR_OK : tr_file_failed(w->target.path, "written", errno);
 }
 
-/* A piece is summed and written while it is in the cache. Zeros of a large array are not written, because the file is new;
- * a reserved megabyte of zeros is given back to the disk. Write-back starts immediately, so that fsync waits for less. */
+/* Sums and writes at most a megabyte at a time, while it is in the cache. Zeros of a large array are not written (a new file has
+ * zeros there), and reserved disk space of a megabyte is released. Write-back starts immediately, so that fsync takes less time. */
 int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *data, uint64_t bytes)
 {
     if (bytes == 0) return TR_OK;
@@ -248,8 +248,7 @@ static int checked_by_first(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* Writes header and structure: all bytes outside the areas, in the order of the file, and all through the digest. The header
- * is written last: without it the file is invalid. */
+/* Computes the digest, and writes all bytes outside the areas. The header is written last, because a file without it is invalid. */
 static int checked_put_all(struct tr_checked_writer *w, const char *layout, const void *directory,
                            uint64_t directory_bytes)
 {
@@ -307,8 +306,8 @@ int tr_checked_seal(struct tr_checked_writer *w, const void *directory, uint64_t
     return status;
 }
 
-/* The folder is synced before the rename as well: a manifest refers to the other files of its folder, whose names must be on
- * the disk first. */
+/* Calls fsync for the folder before and after the rename. Before it, because the names of other files, to which a manifest refers,
+ * must be on the disk first. */
 int tr_checked_finish(struct tr_checked_writer *w)
 {
     int status = TR_OK;
@@ -327,7 +326,7 @@ int tr_checked_finish(struct tr_checked_writer *w)
 
 void tr_checked_abandon(struct tr_checked_writer *w)
 {
-    (void)tr_target_close(&w->target, TR_ERR_IO); /* unless it is finished */
+    (void)tr_target_close(&w->target, TR_ERR_IO); /* no effect if the file is finished */
     if (w->array >= 0) H5Dclose(w->array);
     if (w->file >= 0) H5Fclose(w->file);
     if (w->layout >= 0) close(w->layout);
@@ -341,7 +340,7 @@ void tr_checked_abandon(struct tr_checked_writer *w)
 
 /* ---- reading ---- */
 
-/* Returns whether nothing was written to these bytes. They are zeros, and reading them would allocate pages. */
+/* Returns whether these bytes are a hole of the file. They are zeros, and reading them would allocate memory for their pages. */
 static bool checked_is_hole(const struct tr_checked *f, uint64_t first, uint64_t bytes)
 {
     off_t next = lseek(f->fd, (off_t)first, SEEK_DATA);
@@ -401,7 +400,7 @@ static int checked_sum(const struct tr_checked *f, XXH3_state_t *state, uint64_t
     return TR_OK;
 }
 
-/* Compares the digest with all bytes outside the areas; or, with `values`, the sums of the areas with their bytes. */
+/* values: compares the bytes of all areas with their sums. Otherwise: compares all bytes outside the areas with the digest. */
 static int checked_compare(struct tr_checked *f, bool values)
 {
     struct tr_checked_header *h = f->header;
@@ -482,8 +481,8 @@ int tr_checked_open(struct tr_checked *f, const char *path, const char *format, 
     f->area = (const struct tr_checked_area *)(const void *)(memory + sizeof h);
     f->sum = (const uint64_t *)(const void *)(f->area + h.areas);
     f->directory = f->sum + h.sums;
-    if (memcmp(memory, &h, sizeof h) != 0) return checked_damaged(f); /* the file changes while it is read */
-    /* areas follow each other after the header, so that all bytes are checked, and each has all of its sums */
+    if (memcmp(memory, &h, sizeof h) != 0) return checked_damaged(f); /* the file was changed meanwhile */
+    /* checks that areas are ascending and do not overlap, so that all bytes are checked, and that each area has its sums */
     uint64_t at = h.header;
     for (size_t i = 0; i < h.areas; i++) {
         const struct tr_checked_area *a = &f->area[i];
@@ -532,7 +531,7 @@ static int checked_read_piece(const struct tr_checked *f, const struct tr_checke
                    (unsigned long long)((first + n) / a->size - 1), a->name);
 }
 
-/* A piece that is read in part is kept in f->piece, because the next call often reads its rest. */
+/* A piece of which only a part is needed is stored in f->piece, because the next call often needs its rest. */
 int tr_checked_read(struct tr_checked *f, const struct tr_checked_array *a, uint64_t first, uint64_t n,
                     void *values)
 {
@@ -547,7 +546,7 @@ int tr_checked_read(struct tr_checked *f, const struct tr_checked_array *a, uint
         if (here > end - at) here = end - at;
         if (whole) TR_TRY(checked_read_piece(f, a, area, number, to));
         else if (f->piece_area != area || f->piece_number != number) {
-            f->piece_area = NULL; /* in case of a failure */
+            f->piece_area = NULL; /* after a failure no piece is stored */
             TR_TRY(TR_GROW(&f->piece, &f->piece_capacity,
                            area->piece < area->bytes ? area->piece : area->bytes));
             TR_TRY(checked_read_piece(f, a, area, number, f->piece));
@@ -580,7 +579,7 @@ struct link_check {
     int status;
 };
 
-/* Visits an object of a file. Refuses links to other files, and datasets with values in other files. */
+/* Called by H5Lvisit() for each object of a file. Refuses links to other files, and datasets with values in other files. */
 static herr_t link_visit(hid_t group, const char *name, const H5L_info_t *link, void *check)
 {
     struct link_check *c = check;
@@ -624,7 +623,7 @@ int tr_hdf5_open(const char *path, int fd, hid_t *file)
     if (!getenv("HDF5_PLUGIN_PATH") && H5PLget_loading_state(&loads) >= 0)
         H5PLset_loading_state(loads & ~(unsigned)H5PL_FILTER_PLUGIN);
     *file = H5Fopen(fd < 0 ? path : name, H5F_ACC_RDONLY, access);
-    hid_t errors = H5Eget_current_stack(); /* H5Pclose() empties it */
+    hid_t errors = H5Eget_current_stack(); /* saved, because H5Pclose() empties the stack */
     H5Pclose(access);
     H5Eset_current_stack(errors);
     if (*file < 0) return TR_ERR_DATA;

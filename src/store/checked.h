@@ -1,15 +1,16 @@
 /* Checked files: HDF5 files with checksums. A damaged file is refused. No MPI here.
  *
  * HDF5 fails badly on full disks (a file that cannot be closed stays open, and fails again at exit) and on some damaged
- * files. Therefore HDF5 lays a file out in memory, without the values of its arrays, and plain writes bring layout and values
- * to the disk. Before HDF5 reads a file, its bytes have been compared with checksums. These are in a header in front of the
- * HDF5 file, in the user block, which h5dump and h5py skip:
+ * files. Therefore HDF5 writes only to memory, a file without the values of arrays (the layout); write() brings the layout and
+ * the values to the disk. A file is compared with its checksums before HDF5 reads it. The checksums are in a header in front of
+ * the HDF5 file, in the user block, which h5dump and h5py skip:
  *
  *   struct tr_checked_header, `areas` of struct tr_checked_area, ascending, `sums` numbers of 64 bits, and the directory,
  *   which belongs to the format; padded with zeros to 4096 bytes or a higher power of two
  *
- * An area is an array of the file. Each of its pieces has a sum. The digest covers the header and all bytes outside the
- * areas. Both are xxh3 of 64 bits. Numbers have the byte order of the machine.
+ * An area is the range of bytes of an array in the file, divided into pieces of equal size. Each piece has a checksum (sum). The
+ * digest is the checksum of the header and of all bytes outside the areas. Checksums are xxh3 of 64 bits. Numbers have the byte
+ * order of the machine.
  */
 #ifndef TR_STORE_CHECKED_H
 #define TR_STORE_CHECKED_H
@@ -28,18 +29,18 @@
 enum { TR_CHECKED_LEAST = 1 << 12 }; /* smallest header, and alignment of large arrays, in bytes */
 
 struct tr_checked_header {
-    char format[24]; /* such as "trireme-shard", padded with zeros */
-    uint32_t version, order;
-    uint64_t bytes;                  /* of the file */
-    uint64_t digest;                 /* computed with zeros in its place */
-    uint64_t header;                 /* bytes of the header */
+    char format[24];                 /* such as "trireme-shard", padded with zeros */
+    uint32_t version, order;         /* version of the format; TR_CHECKED_ORDER, shows the byte order */
+    uint64_t bytes;                  /* size of the file */
+    uint64_t digest;                 /* computed with this member set to 0 */
+    uint64_t header;                 /* size of the header in bytes */
     uint64_t areas, sums, directory; /* numbers of areas and sums; bytes of the directory */
 };
 
 struct tr_checked_area {
-    uint64_t first, bytes; /* in the file */
-    uint64_t piece;        /* bytes per sum; the last piece may be shorter */
-    uint64_t sum;          /* number of its first sum */
+    uint64_t first, bytes; /* offset in the file; size */
+    uint64_t piece;        /* bytes of a piece; the last piece may be shorter */
+    uint64_t sum;          /* index of the sum of the first piece */
 };
 
 /* Returns the size of a header in bytes. */
@@ -49,8 +50,8 @@ uint64_t tr_checked_header_bytes(uint64_t areas, uint64_t sums, uint64_t directo
 
 /* Progress of writing an area. */
 struct tr_checked_progress {
-    uint64_t at;         /* bytes that are written */
-    XXH3_state_t *state; /* of the current piece; NULL: the area is complete */
+    uint64_t at;         /* number of bytes written so far */
+    XXH3_state_t *state; /* checksum of the current piece so far; NULL: the area is complete */
 };
 
 struct tr_checked_writer {
@@ -58,22 +59,22 @@ struct tr_checked_writer {
     char format[24];
     uint32_t version;
     const char *fault_write, *fault_name; /* fault points of writing and of renaming */
-    bool is_special;                      /* a device or pipe, such as /dev/null */
-    int fd, layout;                       /* the file; the memory in which HDF5 lays it out */
-    hid_t file, array;                    /* of the layout; the current array, or -1 */
-    uint64_t header, laid;                /* bytes of the header and of all arrays */
+    bool is_special;                      /* the target is a device or pipe, such as /dev/null */
+    int fd, layout;                       /* descriptors of the file and of the layout in memory */
+    hid_t file, array;                    /* HDF5 identifiers of the layout, and of the current array or -1 */
+    uint64_t header, laid;                /* bytes of the header, and of all arrays so far */
     struct tr_checked_area *area;
-    struct tr_checked_progress *progress; /* by area */
+    struct tr_checked_progress *progress; /* progress of each area */
     uint64_t *sum;
     size_t areas, sums, area_capacity, progress_capacity, sum_capacity;
-    XXH3_state_t *state;
-    uint64_t bytes, digest; /* set by tr_checked_seal() */
+    XXH3_state_t *state;    /* digest so far */
+    uint64_t bytes, digest; /* size and digest of the file, set by tr_checked_seal() */
 };
 
 /* Creates a file.
  *
  * @param [in] header       bytes of the header (tr_checked_header_bytes())
- * @param [in] how          as of tr_target_open()
+ * @param [in] how          see tr_target_open()
  * @param [in] fault_write  fault point (base/fault.h) of writing
  * @param [in] fault_name   fault point of renaming; NULL: the file is not renamed
  * @param [out] w           close it with tr_checked_abandon(), also if this fails
@@ -84,15 +85,15 @@ int tr_checked_create(struct tr_checked_writer *w, const char *path, const char 
 
 /* Starts an array in the group or file `where`. w->array is its dataset until the next array starts.
  *
- * @param [in]  type, dimensions, shape  of HDF5; 0 to 2 dimensions
- * @param [in]  piece                    bytes per sum; 0: one sum for the array
- * @param [out] at                       position in the file, 0 if the array is empty; may be NULL
+ * @param [in]  type, dimensions, shape  HDF5 type of elements; 0 to 2 dimensions; size in each dimension
+ * @param [in]  piece                    bytes of a piece; 0: the array is one piece
+ * @param [out] at                       offset in the file, 0 if the array is empty; may be NULL
  */
 int tr_checked_begin(struct tr_checked_writer *w, hid_t where, const char *name, hid_t type, int dimensions,
                      const uint64_t *shape, uint64_t piece, uint64_t *at);
 
-/* Append the next bytes of the current array, or of the array `area` (value of w->areas before that array started). All arrays
- * must be complete before tr_checked_seal(). */
+/* tr_checked_append() appends bytes to the current array, tr_checked_append_to() to the array whose area has the index `area`
+ * (w->areas before tr_checked_begin()). All arrays must be complete before tr_checked_seal(). */
 int tr_checked_append(struct tr_checked_writer *w, const void *data, uint64_t bytes);
 int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *data, uint64_t bytes);
 
@@ -100,7 +101,7 @@ int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *d
 #define TR_HID __attribute__((cleanup(tr_hid_close))) hid_t
 void tr_hid_close(const hid_t *id);
 
-/* Set attributes of a file, group or dataset: one element of a type of HDF5, a count, a text. */
+/* Set an attribute of a file, group or dataset: to one element of an HDF5 type, to a count, or to a text. */
 int tr_attribute(hid_t where, const char *name, hid_t type, const void *value);
 int tr_attribute_count(hid_t where, const char *name, uint64_t value);
 int tr_attribute_text(hid_t where, const char *name, const char *text);
@@ -114,10 +115,10 @@ hid_t tr_text_type(size_t length);
 /* Returns the creation properties of groups and datasets: without times, so that equal content gives equal files; no fill values. */
 hid_t tr_creation(hid_t class);
 
-/* Reports a failure of HDF5 in the layout. This is a bug, because the layout is in memory. */
+/* Fails with TR_ERR_INTERNAL: HDF5 has failed to write the layout, which is a bug, because the layout is in memory. */
 int tr_layout_failed(const char *name);
 
-/* Writes everything to the disk, the header with the directory (may be NULL) last. Sets bytes and digest. Only
+/* Writes the layout to the disk, then the header, which contains the directory (may be NULL). Sets bytes and digest. Only
  * tr_checked_finish() or tr_checked_abandon() may follow. TR_ERR_IO. */
 int tr_checked_seal(struct tr_checked_writer *w, const void *directory, uint64_t directory_bytes);
 
@@ -136,24 +137,25 @@ struct tr_checked {
     const struct tr_checked_area *area;
     const uint64_t *sum;
     const void *directory;
-    char *piece; /* the last piece that was read in part, with its area and number */
+    char *piece; /* a piece of which tr_checked_read() needed only a part: stored for the next call */
     size_t piece_capacity;
-    const struct tr_checked_area *piece_area;
-    uint64_t piece_number;
+    const struct tr_checked_area *piece_area; /* area of that piece; NULL: no piece is stored */
+    uint64_t piece_number;                    /* number of that piece in its area */
 };
 
-/* Opens a file and checks all bytes outside the areas. Close it with tr_checked_close(), also if this fails. TR_ERR_NO_INPUT: cannot
- * be read; TR_ERR_DATA: damaged, or of another format or version. */
+/* Opens a file and checks all bytes outside the areas. Close it with tr_checked_close(), also if this fails. TR_ERR_NO_INPUT: the
+ * file cannot be read; TR_ERR_DATA: it is damaged, or has another format or version. */
 int tr_checked_open(struct tr_checked *f, const char *path, const char *format, uint32_t version);
 void tr_checked_close(struct tr_checked *f);
 
 /* Checks the areas. TR_ERR_DATA. */
 int tr_checked_verify(struct tr_checked *f);
 
-/* Reads bytes of a verified file into memory that contains zeros. Holes of the file are skipped, so that no pages are allocated. */
+/* Reads bytes of a verified file into memory that contains zeros. It skips holes of the file, so that no memory is allocated for
+ * their pages. */
 int tr_checked_fill(const struct tr_checked *f, void *zeros, uint64_t first, uint64_t bytes);
 
-/* An array of n elements of `size` bytes: the area that starts at `at`. The name is for messages. */
+/* An array of n elements of `size` bytes: the area that starts at the offset `at`. The name is for messages. */
 struct tr_checked_array {
     const char *name;
     uint64_t at, n;
@@ -167,12 +169,11 @@ int tr_checked_read(struct tr_checked *f, const struct tr_checked_array *a, uint
 /* Reads all elements into new memory. */
 int tr_checked_get(struct tr_checked *f, const struct tr_checked_array *a, void *values_pointer);
 
-/* Opens an HDF5 file for reading: all files that this process has not just written are opened here. Refuses a file that refers to
- * other files: external storage, external links, virtual datasets of other files; the error names the object. HDF5 loads filters
- * only from HDF5_PLUGIN_PATH.
+/* Opens an HDF5 file for reading. Refuses a file that refers to other files: external storage, external links, virtual datasets of
+ * other files; the error names the object. HDF5 loads filter plugins only if HDF5_PLUGIN_PATH is set.
  *
  * @param [in]  fd    the descriptor that was checked, so that the same file is read; -1: open the path
- * @param [out] file  close it, also if this fails; negative if HDF5 cannot open the file: its error stack says why
+ * @param [out] file  close it, also if this fails; negative if HDF5 cannot open the file: its error stack has the reason
  * @return TR_OK or TR_ERR_DATA
  */
 int tr_hdf5_open(const char *path, int fd, hid_t *file);

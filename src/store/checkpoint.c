@@ -17,40 +17,39 @@
 #include "store/memory.h"
 #include "trireme/collective.h"
 
-/* Frequency of checkpoints on the disk, or of those in memory. */
+/* Frequency of checkpoints on the disk, or of checkpoints in memory. */
 struct tr_pace {
-    double seconds;     /* between two checkpoints; 0: any */
-    int64_t clocks;     /* between two checkpoints; 0: any */
-    double last;        /* time of the last one, or of the start of training */
-    int64_t last_clock; /* clock of the last one */
-    double cost;        /* seconds from taking the last one until it was complete */
+    double seconds;     /* seconds between two checkpoints; 0: not limited */
+    int64_t clocks;     /* number of clocks between two checkpoints; 0: not limited */
+    double last;        /* tr_now() of the last checkpoint, or of the start of training */
+    int64_t last_clock; /* clock of the last checkpoint */
+    double cost;        /* seconds from taking the last checkpoint until it was complete */
 };
 
 struct tr_policy {
     struct tr_pace disk, memory;
-    double end;   /* time limit as tr_now(), or infinity */
-    double most;  /* time limit as seconds of the run, or infinity */
-    bool entered; /* training has begun */
-    int opened,
-        obeyed; /* value of signals_asked when this was opened, and when the last checkpoint was taken */
+    double end;         /* tr_now() when the job must have ended (checkpoint.max_time), or infinity */
+    double most;        /* checkpoint.max_time in seconds, or infinity */
+    bool entered;       /* training has begun */
+    int opened, obeyed; /* values of signals_asked: at the start, and when the last checkpoint was taken */
 };
 
-/* Report of a rank to rank 0. */
+/* Report of a rank to rank 0 that its shard is written, or has failed. */
 struct tr_shard_report {
-    int64_t number, status;
+    int64_t number, status; /* number of the checkpoint; status of writing */
     struct tr_shard_seal seal;
     double seconds;
     char error[512];
 };
 
-/* A thread writes files during training, because fsync may take seconds, and all ranks would wait for this rank. No other thread of
- * the rank uses HDF5 meanwhile; the thread does not use MPI. */
+/* A thread writes files during training, because fsync may take seconds, in which all ranks would wait for this rank. Meanwhile no
+ * other thread of the rank uses HDF5. The thread does not use MPI. */
 struct tr_writer {
     pthread_t thread;
     bool busy;        /* the thread has not been joined */
     atomic_bool done; /* the thread has finished */
     int (*write)(struct tr_checkpoints *c);
-    /* outcome */
+    /* outcome of write() */
     int status;
     double seconds;
     char error[512];
@@ -58,31 +57,31 @@ struct tr_writer {
 
 /* A checkpoint that is being written. Rank 0 waits for all shards, then for the manifest; other ranks wait for their shard. */
 struct tr_being_written {
-    bool any, in_memory;
-    bool reported; /* in memory: the report was sent to rank 0 */
+    bool any, in_memory; /* any: a checkpoint is being written */
+    bool reported;       /* in memory: the report was sent to rank 0 */
     uint64_t number;
-    double begin;
-    tr_snapshot *snapshot; /* the parts of the shard */
-    struct tr_shard_seal seal;
+    double begin;                /* tr_now() when it was taken */
+    tr_snapshot *snapshot;       /* the parts of the shard of this rank */
+    struct tr_shard_seal seal;   /* seal of that shard */
     struct tr_manifest manifest; /* other ranks than 0: only the members that tr_manifest_head() needs */
     uint32_t arrived;            /* rank 0: number of shards that are written, or have failed */
-    int status;
+    int status;                  /* rank 0: first failure of a shard */
     char error[512];
 };
 
 struct tr_checkpoints {
     tr_context *tr;
-    char *to;
-    char *locked;                  /* rank 0: the lock file, if checkpoint.to is set */
-    int lock;                      /* its descriptor, or -1 */
-    uint64_t run, attempt, number; /* number: of the last checkpoint that was started */
-    bool continues, restored;
+    char *to;                      /* folder of the checkpoints on the disk */
+    char *locked;                  /* rank 0: path of the lock file, if checkpoint.to is set; else NULL */
+    int lock;                      /* descriptor of the lock file, or -1 */
+    uint64_t run, attempt, number; /* number of the last checkpoint that was started */
+    bool continues, restored;      /* the run resumes from `found`; its state was restored */
     struct tr_checkpoint_memory *memory;
-    bool wants_memory;        /* rank 0: the checkpoint that is due is one in memory */
+    bool wants_memory;        /* rank 0: a checkpoint in memory is due, not on the disk */
     struct tr_manifest found; /* the checkpoint that the run resumes from */
     bool found_in_memory;
     int64_t entered;      /* number of stages and tasks so far */
-    double began, before; /* start of this process; seconds of the run before it */
+    double began, before; /* tr_now() at the start of this part of the run; seconds of earlier parts */
     struct tr_policy policy;
     struct tr_lister {
         tr_lister_fn *list;
@@ -91,18 +90,18 @@ struct tr_checkpoints {
     size_t listers, lister_capacity;
     struct tr_writer writer;
     struct tr_being_written now;
-    struct tr_shard_report report; /* being sent to rank 0 */
+    struct tr_shard_report report; /* report that is being sent to rank 0 by `sending` */
     MPI_Request sending, passing;
-    int64_t passed[2]; /* signals that were sent to rank 0: stop, ask */
-    double probed;     /* time of the last probe for signals */
+    int64_t passed[2]; /* sent to rank 0 by `passing`: a stop was requested; number of checkpoint requests */
+    double probed;     /* tr_now() of the last probe for signals */
     struct tr_checkpoint_counts counts;
-    int failure; /* rank 0: status of the last checkpoint on the disk */
+    int failure; /* rank 0: status of the last checkpoint on the disk, with the error text `why` */
     char why[512];
-    double taken;      /* time of the last checkpoint */
+    double taken;      /* tr_now() when the last checkpoint was taken */
     tr_snapshot *best; /* the best model so far, or NULL */
 };
 
-/* Global, because signals belong to the process and not to a context. */
+/* Numbers of requests by signals, and of users of the handlers. Global, because signals belong to the process, not to a context. */
 static _Atomic int signals_asked, signals_stops, signals_ends, signals_askers, signals_enders;
 
 /* ================ policy ================ */
@@ -115,7 +114,8 @@ static bool policy_is_due(const struct tr_pace *p, double now, int64_t clock)
            (p->clocks > 0 && clock >= p->last_clock + p->clocks);
 }
 
-/* Notes that a checkpoint was taken at that clock, or that the run resumes there. One on the disk counts as one in memory as well. */
+/* Records that a checkpoint was taken at this clock, or that the run resumes at it. One on the disk also counts as one in
+ * memory. */
 static void policy_taken(struct tr_policy *p, int64_t clock, bool in_memory)
 {
     p->memory.last = tr_now();
@@ -128,12 +128,12 @@ static void policy_taken(struct tr_policy *p, int64_t clock, bool in_memory)
 
 /* ---- signals ---- */
 
-static _Atomic double first_end;           /* as tr_now() */
-static struct sigaction signals_before[4]; /* handlers of USR1, USR2, TERM and INT before */
+static _Atomic double first_end;           /* tr_now() of the first TERM or INT */
+static struct sigaction signals_before[4]; /* previous handlers of USR1, USR2, TERM and INT */
 
-/* USR1 asks for a stop, USR2 for a checkpoint. TERM and INT ask for a stop, and the second one ends the process; USR1 does not count,
- * because it may announce a time limit, and other ranks may have received it earlier. A signal within a second of the first is the
- * same one, sent by both Slurm and the supervisor. */
+/* USR1 asks for a stop, USR2 for a checkpoint. TERM and INT ask for a stop, and a second TERM or INT ends the process. A signal
+ * less than a second after the first does not count as the second, because Slurm and the supervisor may both send it. USR1 does not
+ * count, because it may announce a time limit, and other ranks may have received it earlier. */
 static void signals_handle(int number)
 {
     const double same = 1;
@@ -169,8 +169,8 @@ void tr_signals_pass(bool stop)
 
 /* ================ the best model ================ */
 
-/* Every rank keeps its part of the best model in memory: a snapshot of tables and stage, from which the same process can restore
- * them. Checkpoints contain it, for runs that resume with the same layout. */
+/* Every rank stores its part of the best model in memory: a snapshot of tables and stage, from which the same process can restore
+ * both. Checkpoints contain this snapshot, for runs that resume with the same layout. */
 
 /* Lists the tables and the state of the stage. */
 static int snapshot_model(tr_context *tr, tr_snapshot *snapshot, tr_lister_fn *list, void *who)
@@ -183,7 +183,7 @@ static int snapshot_model(tr_context *tr, tr_snapshot *snapshot, tr_lister_fn *l
 
 /* ---- in memory ---- */
 
-/* Replaces the best model by an empty one. */
+/* Replaces the best model by an empty snapshot. */
 static int best_open(tr_context *tr, tr_snapshot **best)
 {
     tr_snapshot_close(best);
@@ -210,7 +210,7 @@ int tr_best_restore(tr_context *tr, tr_lister_fn *list, void *who)
     return status;
 }
 
-/* ---- in checkpoints: as bytes of this rank; each part is its struct, followed by its arrays ---- */
+/* ---- in checkpoints: bytes of a part of kind own, which contain the struct of each part, followed by its arrays ---- */
 
 struct best_bytes {
     char *at;
@@ -225,7 +225,7 @@ static int best_append(struct best_bytes *b, const void *from, size_t n)
     return TR_OK;
 }
 
-/* Copies the next n bytes to new memory; NULL if n is 0. */
+/* Copies the next n bytes to new memory; the copy of 0 bytes is NULL. */
 static int best_copy_next(struct best_bytes *b, size_t n, void *copy)
 {
     void **to = copy;
@@ -284,22 +284,22 @@ int tr_best_list(tr_context *tr, tr_snapshot *snapshot, bool *found)
 
 /* ================ finding a checkpoint ================ */
 
-/* The run resumes from the newest undamaged checkpoint of a run that has not ended. Rank 0 searches; the ranks divide the
- * verification of the shards. */
-#define ENDED "ended"
+/* The run resumes from the newest undamaged checkpoint of a run that has not ended. Rank 0 searches; all ranks verify shards. */
+#define ENDED "ended" /* file in the folder of the checkpoints that contains the run that has ended */
 
 /* ---- candidates ---- */
 
 /* Checkpoints that were not examined yet. */
 struct find_candidates {
-    uint64_t *number, run; /* on the disk, the newest first (rank 0); the run of the last one examined */
-    size_t numbers, at;
-    uint64_t below; /* in memory: those below this number */
-    bool over;      /* the run is complete: it resumes only with more epochs */
+    uint64_t *number;   /* rank 0: all checkpoints on the disk, the newest first */
+    uint64_t run;       /* run of the newest checkpoint on the disk that was examined; 0: none */
+    size_t numbers, at; /* length of `number`; index of the next checkpoint to examine */
+    uint64_t below;     /* checkpoints in memory with numbers below this one were not examined */
+    bool over;          /* the run is complete: it resumes only if the job asks for more epochs */
 };
 
-/* Rank 0: reads the manifest of the next checkpoint on the disk, not older than `least`, from which the run may resume: its run has not
- * ended, or the job asks for more epochs than it had. Checkpoints of runs before the last one are not considered. */
+/* Rank 0: reads the manifest of the next checkpoint on the disk with a number of at least `least`. The job may resume from it if
+ * its run has not ended, or if the job asks for more epochs than that run had. Only checkpoints of the newest run count. */
 static bool find_next_on_disk(const struct tr_checkpoints *c, struct find_candidates *all, uint64_t least,
                               struct tr_manifest *m)
 {
@@ -323,8 +323,8 @@ static bool find_next_on_disk(const struct tr_checkpoints *c, struct find_candid
     return false;
 }
 
-/* Returns whether a checkpoint is undamaged; then all ranks have its manifest in c->found. `rank` has the manifest, or the file in
- * memory that contains it. */
+/* Returns whether a checkpoint is undamaged; then all ranks have its manifest in c->found. Before, only `rank` has the manifest, or
+ * the file in memory that contains it. */
 static bool find_is_whole(struct tr_checkpoints *c, uint64_t number, int rank)
 {
     tr_context *tr = c->tr;
@@ -358,9 +358,9 @@ static bool find_is_whole(struct tr_checkpoints *c, uint64_t number, int rank)
     return false;
 }
 
-/* Finds the newest undamaged checkpoint. If a checkpoint in memory has the same number as one on the disk (one of them has failed),
- * that on the disk comes first. Refuses a job or data that have changed in a way that the run cannot resume with: it does not start
- * over, because a typing error must not cost days of training. */
+/* Finds the newest undamaged checkpoint. If there is one in memory and one on the disk with the same number (one of them has
+ * failed), the one on the disk is examined first. If job or data have changed so that the run cannot resume, this is an error: the
+ * run does not start over, because a typing error must not cost days of training. */
 static int find_newest(struct tr_checkpoints *c, struct find_candidates *all)
 {
     tr_context *tr = c->tr;
@@ -408,7 +408,7 @@ static int find_checkpoint(struct tr_checkpoints *c, enum tr_beginning beginning
     c->number = all.numbers > 0 ? numbers[0] : 0;
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &c->number, sizeof c->number));
 
-    /* the run in memory, unless it has ended */
+    /* finds checkpoints in memory, unless their run has ended */
     if (tr->rank == 0) {
         run = tr_memory_run(c->to);
         if (beginning != TR_GO_ON || tr_read_run(c->to, ENDED) == run) {
@@ -428,7 +428,7 @@ static int find_checkpoint(struct tr_checkpoints *c, enum tr_beginning beginning
         status = tr_write_run(c->to, ENDED, 0); /* a complete run that resumes has not ended */
     if (beginning != TR_GO_ON && !c->continues && *tr->job->checkpoint.to && tr->rank == 0)
         for (size_t i = 0; i < all.numbers; i++) {
-            /* the run of the newest checkpoint ends, so that it will not be resumed later */
+            /* marks the run of the newest checkpoint as ended, so that it will not be resumed later */
             struct tr_manifest m TR_CLOSED_BY(tr_manifest_free) = {.seal = NULL};
             TR_FREED char *path = NULL;
             status = tr_checkpoint_path(c->to, numbers[i], &path);
@@ -460,7 +460,7 @@ static void *writer_run(void *what)
     return NULL;
 }
 
-/* Starts the thread with all signals blocked: the main thread handles them. Tells the supervisor that a thread works. */
+/* Starts the thread with all signals blocked: the main thread handles signals. Reports to the supervisor that a thread works. */
 static int writer_start(struct tr_checkpoints *c, int (*write)(struct tr_checkpoints *c))
 {
     struct tr_writer *w = &c->writer;
@@ -487,7 +487,7 @@ static void writer_join(struct tr_checkpoints *c)
     tr_snapshot_close(&c->now.snapshot);
 }
 
-/* Writes the shard of this rank. Older checkpoints in memory are removed before. */
+/* Writes the shard of this rank, after the removal of older checkpoints in memory. */
 static int writer_shard(struct tr_checkpoints *c)
 {
     struct tr_being_written *now = &c->now;
@@ -502,7 +502,7 @@ static int writer_shard(struct tr_checkpoints *c)
                           &now->seal);
 }
 
-/* Writes the manifest, then removes old checkpoints. That they cannot be removed is only a warning. */
+/* Writes the manifest, then removes old checkpoints. A failure to remove them is only a warning (c->now.error). */
 static int writer_manifest(struct tr_checkpoints *c)
 {
     size_t keep = c->tr->job->checkpoint.keep;
@@ -516,7 +516,7 @@ static int writer_manifest(struct tr_checkpoints *c)
 
 /* ---- rank 0: the outcome ---- */
 
-/* A failure in memory is printed once, because checkpoints are taken often there. */
+/* Counts and prints a failure; a failure in memory is printed only the first time, because these checkpoints are taken often. */
 static void checkpoint_warn(struct tr_checkpoints *c, const char *why)
 {
     if (c->now.in_memory) {
@@ -559,7 +559,7 @@ static void checkpoint_end(struct tr_checkpoints *c, int status, const char *why
     c->counts.clock = pace->last_clock;
 }
 
-/* Rank 0: handles the report of a shard. An error text with status TR_OK is a note that the shard is in slower memory. */
+/* Rank 0: handles the report of a shard. If its status is TR_OK, its text is a note that the shard is in slower memory, or "". */
 static void checkpoint_read_report(struct tr_checkpoints *c, int from, const struct tr_shard_report *r)
 {
     struct tr_being_written *now = &c->now;
@@ -583,7 +583,7 @@ static void checkpoint_read_report(struct tr_checkpoints *c, int from, const str
     checkpoint_end(c, now->status, now->error);
 }
 
-/* Sends the outcome to rank 0. */
+/* Sends the outcome of this rank's shard to rank 0. */
 static void checkpoint_report(struct tr_checkpoints *c, int status, const char *text)
 {
     c->report = (struct tr_shard_report){.number = (int64_t)c->now.number,
@@ -613,7 +613,7 @@ static int checkpoint_poll(void *what, int *did)
     struct tr_shard_report r;
     double now = tr_now();
     int from;
-    if (now > c->probed + 0.005) { /* seldom, because a probe takes more time than the rest */
+    if (now > c->probed + 0.005) { /* not in each call, because a probe takes more time than the rest */
         /* Other ranks send the signals that they have received to rank 0. Usually mpirun sends a signal to all ranks, therefore
          * signals of several ranks count as one. */
         int64_t asked[2] = {tr_signals_stop(), signals_asked - c->policy.opened}, got[2];
@@ -666,7 +666,7 @@ int tr_checkpoint_settle(tr_context *tr)
 
 /* ---- opening and closing ---- */
 
-/* Locks the folder checkpoint.to for this run, if it exists already. */
+/* Locks the folder checkpoint.to for this run, if the folder exists. */
 static int checkpoint_lock_folder(struct tr_checkpoints *c)
 {
     char who[400];
@@ -678,7 +678,7 @@ static int checkpoint_lock_folder(struct tr_checkpoints *c)
                            c->to, who);
         if (c->lock < 0) return TR_OK;
         if (tr_is_still_at(c->lock, c->locked)) break;
-        close(c->lock); /* a run that has just ended has removed this file */
+        close(c->lock); /* another run has ended after the file was opened, and has removed it */
         c->lock = -1;
     }
     tr_sign_lock(c->lock);
@@ -748,12 +748,13 @@ int tr_checkpoints_close(tr_context *tr, bool ended, int status)
     struct tr_checkpoints *c = tr->checkpoints;
     if (!c) return status;
     int outcome = tr_checkpoint_settle(tr);
-    /* a run without a checkpoint cannot resume anyway */
+    /* a run without checkpoints is not marked as ended, because it cannot resume anyway */
     if (tr->rank == 0 && outcome == TR_OK && ended && (c->counts.last > 0 || c->continues))
         outcome = tr_write_run(c->to, ENDED, c->run);
     if (tr->rank == 0 && outcome == TR_OK && status == TR_OK && c->failure != TR_OK)
         outcome = tr_fail(TR_ERR_IO, "the last checkpoint could not be written: %s", c->why);
-    /* memory is not needed if the run is complete, if the disk has everything, or if a failed run has no supervisor to restart it */
+    /* checkpoints in memory are not needed if the run is complete, if the run was stopped and the disk has its last checkpoint, or
+     * if it failed and has no supervisor that restarts it */
     bool forgets =
         ended || (status == TR_ERR_STOPPED ? c->failure == TR_OK : status != TR_OK && !tr->lifeline);
     if (status == TR_OK) status = tr_agree(tr, outcome);
@@ -804,7 +805,7 @@ enum tr_due tr_checkpoint_due(tr_context *tr, int64_t clock)
     struct tr_checkpoints *c = tr->checkpoints;
     const struct tr_policy *p = &c->policy;
     double now = tr_now();
-    /* a stop needs time for a checkpoint, perhaps the end of one in memory first, and for the rest */
+    /* reserve: seconds before the time limit for a checkpoint, for the end of one in memory before it, and for the other work */
     double reserve = fmax(p->most / 100, fmin(p->most / 5, p->disk.cost + p->memory.cost + 1));
     if (tr_signals_stop() || (isfinite(p->end) && now >= p->end - reserve)) return TR_DUE_AND_STOP;
     if (c->now.any) return TR_NOT_DUE;
@@ -819,7 +820,7 @@ bool tr_checkpoint_due_at_end(const tr_context *tr)
     return c->counts.written > 0 || c->continues;
 }
 
-/* Lists everything in a checkpoint, in the same order for writing and reading. */
+/* Lists all state in a checkpoint, in the same order for writing and restoring. */
 static int checkpoint_list(struct tr_checkpoints *c, tr_snapshot *snapshot, tr_lister_fn *list, void *who)
 {
     TR_TRY(snapshot_model(c->tr, snapshot, list, who));
@@ -842,7 +843,7 @@ static int checkpoint_list_manifest(struct tr_checkpoints *c, tr_snapshot *snaps
     return tr_snapshot_give(snapshot, &part);
 }
 
-/* Copies everything, and starts the writer. A failure is reported like a failure of writing. */
+/* Copies all state, and starts the thread that writes. A failure is reported like a failure of writing. */
 static void checkpoint_copy_and_write(struct tr_checkpoints *c, tr_lister_fn *list, void *who)
 {
     tr_snapshot **snapshot = &c->now.snapshot;
@@ -875,7 +876,7 @@ int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops,
 {
     struct tr_checkpoints *c = tr->checkpoints;
     double start = tr_now();
-    TR_TRY(tr_checkpoint_settle(tr)); /* the previous checkpoint */
+    TR_TRY(tr_checkpoint_settle(tr)); /* waits for the previous checkpoint */
     bool in_memory = c->wants_memory && !stops;
     const struct tr_layout *l = &tr->layout;
     struct tr_being_written *now = &c->now;
@@ -909,7 +910,7 @@ int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops,
             tr_manifest_free(m);
         }
     }
-    /* all ranks learn whether that succeeded, and the last complete checkpoint in memory, which stays */
+    /* rank 0 sends whether this succeeded, and the last complete checkpoint in memory, which must stay */
     MPI_Request request;
     int64_t word[3] = {well, in_memory, (int64_t)c->memory->committed};
     MPI_Ibcast(word, 3, MPI_INT64_T, 0, tr->world, &request);

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "store/checked.h"
 
-#define CHECKED "trireme-model" /* format of the header; the attributes say which model it is */
+#define CHECKED "trireme-model" /* format of the header; the attribute `format` names the model class */
 enum { VERSION = 1, MOST_ARRAYS = 96 };
 
 static hid_t h5_memory_type(enum tr_h5_type type)
@@ -26,7 +26,7 @@ static hid_t h5_memory_type(enum tr_h5_type type)
 
 struct tr_h5_writer {
     struct tr_checked_writer file;
-    uint64_t rows, row_bytes; /* of the current array */
+    uint64_t rows, row_bytes; /* rows of the current array; bytes of a row */
 };
 
 int tr_h5_put_count(struct tr_h5_writer *w, const char *name, uint64_t value)
@@ -128,7 +128,7 @@ void tr_h5_abandon(struct tr_h5_writer **writer)
 
 struct tr_h5_reader {
     char *path, *format;
-    struct tr_checked checked; /* the file; without a header only its descriptor */
+    struct tr_checked checked; /* only its descriptor is set if the file is not a checked file */
     hid_t file;
 };
 
@@ -156,7 +156,7 @@ static int h5_unreadable(const struct tr_h5_reader *r, const char *name)
 /* An attribute of the file, or a dataset: numbers or texts of one length, in at most two dimensions. */
 struct item {
     hid_t attribute, set, type, space; /* negative: none */
-    bool is_known, is_real, is_text;   /* is_known: it exists and is of a known kind */
+    bool is_known, is_real, is_text;   /* is_known: the item exists, and its elements are numbers or texts */
     size_t size;                       /* bytes of an element */
     int dimensions;
     hsize_t extent[2];
@@ -243,7 +243,7 @@ static int h5_wrong_shape(const struct tr_h5_reader *r, const char *name, uint64
                    (unsigned long long)found, name, (unsigned long long)expected);
 }
 
-/* Checks the shape, and that the file contains all bytes: a damaged file must not cause a huge allocation. */
+/* Checks the shape of an array, and that the file contains all its bytes: a damaged file must not cause a huge allocation. */
 static int h5_check_shape(const struct tr_h5_reader *r, const struct item *i, const char *name, uint64_t rows,
                           uint64_t columns)
 {
@@ -267,7 +267,7 @@ int tr_h5_get(struct tr_h5_reader *r, const char *name, enum tr_h5_type type, ui
     if (i.is_text) return h5_missing(r, name);
     uint64_t bytes = i.extent[0] * i.extent[1] * H5Tget_size(memory);
     TR_TRY(TR_NEW(&values, bytes));
-    /* a large array of the same type is read directly: its holes need no memory */
+    /* a large array that needs no conversion is read without HDF5, which would allocate memory for holes of the file */
     haddr_t at = bytes >= LARGE && H5Tequal(i.type, memory) > 0 ? H5Dget_offset(i.set) : HADDR_UNDEF;
     if (at != HADDR_UNDEF) TR_TRY(tr_checked_fill(&r->checked, values, at, bytes));
     else if (H5Dread(i.set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) return h5_unreadable(r, name);
@@ -320,7 +320,7 @@ int tr_h5_open(const char *path, const char *format, int format_version, struct 
     r->checked.fd = fd;
     if (n < 0) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", r->path, strerror(errno));
     if (n == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: empty", r->path);
-    /* HDF5 must not search for a file behind a damaged header */
+    /* refuses other files here: HDF5 would search for a HDF5 file behind a damaged header */
     int status = tr_h5_begins(begin, (size_t)n) ? TR_OK : TR_ERR_DATA;
     if (status == TR_OK && *begin == *CHECKED) {
         close(fd);

@@ -1,11 +1,11 @@
 /* model.h5: HDF5 files of named arrays with attributes, written by one process and read by one.
  *
  * Every model file has the attributes format ("trireme-mf"), format_version and trireme (the version of the program), and
- * the dataset /job, the resolved job as YAML. Arrays are contiguous and not compressed; matrices are stored by rows. Texts
- * of a list have one length, padded with zero bytes. h5dump and h5py read all of it.
+ * the dataset /job, the resolved job as YAML. Arrays are contiguous and not compressed; matrices are stored by rows. All texts
+ * of a list have the same length, padded with zero bytes. h5dump and h5py can read model files.
  *
- * Model files are checked files (checked.h): the whole file is checked before HDF5 reads it. Files without a header, which
- * other programs or earlier versions wrote, are not checked. A file that was modified is refused; h5unjam removes the header.
+ * Model files are checked files (checked.h): the whole file is checked before HDF5 reads it. A checked file that was modified
+ * is refused; h5unjam removes its header. Files without this header, from other programs or earlier versions, are not checked.
  */
 #ifndef TR_STORE_H5_H
 #define TR_STORE_H5_H
@@ -25,7 +25,7 @@ struct tr_h5_writer;
 /* Creates <folder>/model.h5, named model.h5.part until it is complete, and the folder.
  *
  * @param [in] job      text of the job; may be NULL
- * @param [in] version  of Trireme; NULL: of this program
+ * @param [in] version  version of Trireme in the file; NULL: that of this program
  * @return TR_OK or TR_ERR_NO_OUTPUT
  */
 int tr_h5_create(const char *folder, const char *format, int format_version, const char *job,
@@ -40,18 +40,18 @@ int tr_h5_put_text(struct tr_h5_writer *w, const char *name, const char *text);
 int tr_h5_put(struct tr_h5_writer *w, const char *name, enum tr_h5_type type, uint64_t rows, uint64_t columns,
               const void *values);
 
-/* Write an array in pieces: start it, then append all rows. */
+/* Write an array step by step: tr_h5_begin() starts it, tr_h5_append() appends the next rows, until it has all rows. */
 int tr_h5_begin(struct tr_h5_writer *w, const char *name, enum tr_h5_type type, uint64_t rows,
                 uint64_t columns);
 int tr_h5_append(struct tr_h5_writer *w, const void *values, size_t rows);
 
-/* Starts a list of n texts of `length` > 0 bytes, padded with zeros. tr_h5_append() adds them. */
+/* Starts a list of n texts of `length` > 0 bytes, padded with zeros. tr_h5_append() appends the texts. */
 int tr_h5_begin_texts(struct tr_h5_writer *w, const char *name, uint64_t n, size_t length);
 
-/* Sets an attribute of the current array: the meaning of its rows and columns. */
+/* Sets an attribute of the current array, which describes its rows and columns. */
 int tr_h5_describe(struct tr_h5_writer *w, const char *name, const char *text);
 
-/* Writes everything to the disk, gives the file its name and frees the writer; removes the file on failure. TR_ERR_IO. */
+/* Writes the file to the disk, renames it to model.h5 and frees the writer; removes the file on failure. TR_ERR_IO. */
 int tr_h5_finish(struct tr_h5_writer **writer);
 void tr_h5_abandon(struct tr_h5_writer **writer); /* removes the file; *writer may be NULL */
 
@@ -64,15 +64,15 @@ bool tr_h5_begins(const char *begin, size_t n);
 
 /* Opens a model.h5, or the model.h5 in a folder.
  *
- * @param [in] format          NULL: any
- * @param [in] format_version  0: any
+ * @param [in] format          expected format; NULL: any
+ * @param [in] format_version  expected version; 0: any
  * @return TR_OK; TR_ERR_NO_INPUT: missing or empty; TR_ERR_DATA: no HDF5 file, no model of Trireme, or another format or version
  */
 int tr_h5_open(const char *path, const char *format, int format_version, struct tr_h5_reader **reader);
 void tr_h5_close(struct tr_h5_reader **reader); /* *reader may be NULL */
 const char *tr_h5_format(const struct tr_h5_reader *r);
 
-/* Read attributes of the file. Free texts. TR_ERR_DATA: missing or of another kind. */
+/* Read an attribute of the file. Free texts. TR_ERR_DATA: the attribute is missing or of another kind. */
 int tr_h5_get_count(struct tr_h5_reader *r, const char *name, uint64_t *value);
 int tr_h5_get_real(struct tr_h5_reader *r, const char *name, double *value);
 int tr_h5_get_text(struct tr_h5_reader *r, const char *name, char **text);
@@ -85,7 +85,7 @@ bool tr_h5_has(struct tr_h5_reader *r, const char *name);
 /* Sets *single if an array is of single precision. TR_ERR_DATA: it does not contain real numbers. */
 int tr_h5_is_f32(struct tr_h5_reader *r, const char *name, bool *single);
 
-/* Reads an array and converts it to this type. Free it. Its shape must be rows × columns as for tr_h5_put(). */
+/* Reads an array and converts it to this type. Free it. The array must have the shape rows × columns (see tr_h5_put()). */
 int tr_h5_get(struct tr_h5_reader *r, const char *name, enum tr_h5_type type, uint64_t rows, uint64_t columns,
               void *values_pointer);
 

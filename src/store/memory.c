@@ -24,22 +24,22 @@
 
 /* ================ files ================ */
 
-#define MEMORY_KIND "trireme"
-#define MEMORY_NAME "memory" /* in the folder of the checkpoints on the disk */
+#define MEMORY_KIND "trireme" /* kind of the persistent folders */
+#define MEMORY_NAME "memory"  /* file with the current run, in the folder of the checkpoints on the disk */
 
 /* ---- all folders ---- */
 
-/* Operations on the folders of this user on this host. */
+/* An operation on the folders of this user on this host: look() is called for each folder. */
 struct folder_visit {
     int (*look)(struct folder_visit *v, const char *folder, uint64_t run);
     char host[TR_HOST_BYTES];
-    uint64_t run;
+    uint64_t run;                /* listing, removing: run of the folders; cleaning: run whose folder stays */
     uint64_t number, other;      /* removing: the checkpoints that stay */
-    struct tr_memory_file *file; /* listing */
+    struct tr_memory_file *file; /* listing: the n files found so far */
     size_t n, capacity;
 };
 
-/* name: <run, 16 digits>-<host>.<node> */
+/* Calls look() if the name has the form <run, 16 digits>-<host>.<node>, with the name of this host. */
 static int folder_visit(void *what, const char *path, const char *name)
 {
     struct folder_visit *v = what;
@@ -127,7 +127,7 @@ void tr_memory_unname(const char *to)
 {
     TR_FREED char *path = NULL;
     if (tr_format(&path, "%s/" MEMORY_NAME, to) != TR_OK) return;
-    if (unlink(path) == 0) rmdir(to); /* fails if the folder contains other files */
+    if (unlink(path) == 0) rmdir(to); /* has no effect if the folder contains other files */
 }
 
 /* ---- removing ---- */
@@ -157,8 +157,8 @@ void tr_memory_remove(uint64_t run, uint64_t number, uint64_t other)
     (void)folder_visit_all(&v);
 }
 
-/* Removes the folder of a run that is over: the owner of the folder does not name the run. The folder stays if its owner cannot be
- * read or is among the files of another container. */
+/* Removes the folder of another run that is over: the file `memory` in the folder that `owner` names is missing or names another
+ * run. The folder stays if these files cannot be read, or if `owner` refers to the files of another container. */
 static int folder_clean(struct folder_visit *v, const char *folder, uint64_t run)
 {
     enum { YOUNG = 600 };
@@ -171,7 +171,7 @@ static int folder_clean(struct folder_visit *v, const char *folder, uint64_t run
     bool hidden = fd < 0 && errno != ENOENT, known = fd >= 0 && tr_owner_read(fd, to, &here);
     if (fd >= 0) close(fd);
     if (hidden) return TR_OK;
-    if (!known) { /* not written, or not yet */
+    if (!known) { /* `owner` is missing or incomplete: a rank may be writing it, unless the folder is old */
         over = stat(folder, &about) == 0 && time(NULL) > about.st_mtime + YOUNG;
     } else {
         if (!here || tr_format(&name, "%s/" MEMORY_NAME, to) != TR_OK) return TR_OK;
@@ -200,7 +200,7 @@ void tr_memory_give_up(const char *to, const char *output)
 
 /* ================ streams ================ */
 
-enum { STREAM_PIECE = 1 << 20 }; /* large for a network; small, so that copying it delays no other message */
+enum { STREAM_PIECE = 1 << 20 }; /* bytes: fast for a network, but copying it delays no other message */
 
 static void stream_fail(struct tr_stream *s, int status, const char *error)
 {
@@ -224,7 +224,7 @@ static void stream_start(struct tr_stream *s, tr_context *tr, int peer, uint64_t
     if (tr_copy_string(path, &s->path) != TR_OK) stream_fail(s, TR_ERR_SYSTEM, tr_error_text());
 }
 
-/* Maps the file to send; or creates the file to receive with its size, if there is enough space. */
+/* Maps the file: the sender opens it; the receiver creates it and reserves its size, which fails if there is not enough space. */
 static void stream_map_file(struct tr_stream *s)
 {
     struct stat about;
@@ -243,7 +243,7 @@ static void stream_map_file(struct tr_stream *s)
     if (fd >= 0) close(fd);
 }
 
-/* Starts to send a file, or an error (status, error) instead. A failure is sent to the other side and does not end the job. */
+/* Starts to send a file, or, if status is not TR_OK, status and error. A failure to open the file is sent like such an error. */
 static void stream_send(struct tr_stream *s, tr_context *tr, int peer, uint64_t number, const char *path,
                         int status, const char *error)
 {
@@ -267,8 +267,8 @@ static void stream_end(struct tr_stream *s)
 }
 
 /* Advances a stream without waiting. Returns whether something was done. The first message is the head; the pieces of the file
- * follow. All announced pieces are received, also if the file cannot be created; they are overwritten in `nowhere`. A file that was
- * not received completely is removed. */
+ * follow. A receiver that cannot create the file still receives all pieces, in the buffer `nowhere`. stream_end() removes a file
+ * that was not received completely. */
 static bool stream_move(struct tr_stream *s)
 {
     static char nowhere[STREAM_PIECE];
@@ -285,7 +285,7 @@ static bool stream_move(struct tr_stream *s)
         did = true;
         if (!s->sends) break;
     }
-    /* a call starts one message to send: other work of the rank is done in between */
+    /* a call starts to send at most one message, so that other work of the rank is not delayed */
     while (s->begun < s->pieces && s->begun - s->ended < TR_STREAM_PIECES) {
         char *at = (char *)&s->head;
         int bytes = (int)sizeof s->head;
@@ -314,7 +314,7 @@ static void stream_close(struct tr_stream *s)
         MPI_Cancel(&s->request[i]);
         MPI_Request_free(&s->request[i]);
     }
-    if (under_way) s->memory = NULL; /* not unmapped: MPI may still use it */
+    if (under_way) s->memory = NULL; /* the file stays mapped, because MPI may still use the memory */
     if (s->tr && !s->over) {
         s->status = TR_ERR_IO;
         stream_end(s);
@@ -341,8 +341,8 @@ int tr_memory_open(tr_context *tr, const char *to, struct tr_checkpoint_memory *
     MPI_Iallreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, m->host, &request);
     TR_TRY(tr_wait_request(tr, &request, "all ranks to open checkpoints in memory"));
     m->node = own - first;
-    /* The shard of a rank goes to the ranks with its number on the next nodes (modulo their number of ranks). If a node has more
-     * ranks than the one before, some of them receive nothing. */
+    /* Each rank sends its shard to one rank on each of the next nodes: that with the same number on its node, modulo the number of
+     * ranks there. If a node has more ranks than its predecessor, some of its ranks receive nothing. */
     for (int r = 0; r < tr->size; r++) nodes = tr_max_int(nodes, tr->node_of[r] + 1);
     TR_FREED int *seen = NULL, *ranks = NULL; /* by node */
     m->copies = tr_min_int((int)tr->job->checkpoint.copies, nodes - 1);
@@ -379,7 +379,7 @@ void tr_memory_close(struct tr_checkpoint_memory **out, uint64_t run, bool remov
     if (!m) return;
     tr_memory_end(m);
     tr_memory_found_end(m);
-    /* rank 0 decides, which knows whether all is on the disk; after the barrier no rank writes */
+    /* rank 0 decides, because only rank 0 knows whether the disk has the last checkpoint; after the barrier no rank writes */
     int word = removes;
     removes = tr_broadcast(m->tr, TR_SET_ALL, 0, &word, sizeof word) == TR_OK && word &&
               tr_barrier(m->tr, m->host, "all ranks of a host to close their checkpoints") == TR_OK;
@@ -393,11 +393,11 @@ void tr_memory_close(struct tr_checkpoint_memory **out, uint64_t run, bool remov
 
 /* ---- taking ---- */
 
-/* Chooses the first directory of the list with enough space. Creates in it the folder of the node (*folder, to be freed), a file
- * named `owner` in this folder, and the folder of the checkpoint. Several ranks of a node may call it at the same time.
- * TR_ERR_NO_OUTPUT: no directory has enough space, or a folder cannot be created.
+/* Chooses the first base (store/persistent.h) with enough space. Creates in it the folder of the node (*folder; free it), the file
+ * `owner` in this folder, and the folder of the checkpoint. Several ranks of a node may call it at the same time. TR_ERR_NO_OUTPUT:
+ * no base has enough space, or a folder cannot be created.
  *
- * @param [in] replaced  bytes in the first directory that will be removed
+ * @param [in] replaced  bytes of older checkpoints that will be removed from the first base
  */
 static int memory_make_folder(struct tr_checkpoint_memory *m, uint64_t number, uint64_t bytes,
                               uint64_t replaced, char **folder)
@@ -446,7 +446,7 @@ int tr_memory_begin(struct tr_checkpoint_memory *m, uint64_t run, uint64_t numbe
     m->run = run;
     m->number = number;
     TR_TRY(tr_all_reduce(m->tr, TR_SET_NODE, TR_SUM, TR_I64, &bytes, 1));
-    bytes *= 1 + (uint64_t)m->copies; /* the previous nodes send about the same amount */
+    bytes *= 1 + (uint64_t)m->copies; /* a copy from another node has about the same size */
     int status = memory_make_folder(m, number, bytes, m->before[1], &m->folder);
     m->before[1] = m->before[0];
     m->before[0] = bytes;
@@ -455,7 +455,7 @@ int tr_memory_begin(struct tr_checkpoint_memory *m, uint64_t run, uint64_t numbe
     for (size_t i = 0; i < m->sources; i++) {
         TR_FREED char *path = NULL;
         if (m->folder) TR_TRY(tr_shard_path(m->folder, m->number, (uint32_t)m->source[i], &path));
-        stream_start(&m->in[i], m->tr, m->source[i], m->number, path ? path : ""); /* "" fails */
+        stream_start(&m->in[i], m->tr, m->source[i], m->number, path ? path : ""); /* "" will fail */
     }
     return status == TR_OK ? TR_OK : tr_fail(status, "%s", error);
 }
@@ -507,7 +507,7 @@ int tr_memory_look(struct tr_checkpoint_memory *m, uint64_t run, uint64_t *most)
 {
     m->run = run;
     TR_TRY(tr_agree(m->tr, tr_memory_list(run, &m->file, &m->files)));
-    /* the ranks of a host divide the work on its files, so all must see the same list */
+    /* compares a hash of the list over the ranks of the host, which divide the work on its files and need the same list */
     uint64_t print = m->files;
     for (size_t i = 0; i < m->files; i++)
         print = tr_mix(print ^ XXH3_64bits(m->file[i].path, strlen(m->file[i].path)));
@@ -570,7 +570,7 @@ static bool memory_is_of(const struct tr_memory_file *f, const struct tr_manifes
 int tr_memory_verify(struct tr_checkpoint_memory *m, const struct tr_manifest *manifest, char *why,
                      size_t size)
 {
-    TR_FREED unsigned char *good = NULL; /* by file of this host: it is undamaged */
+    TR_FREED unsigned char *good = NULL; /* for each file of this host: 1 if it is undamaged */
     MPI_Request request;
     struct stat about;
     int turn = 0;
@@ -630,7 +630,7 @@ int tr_memory_shard(struct tr_checkpoint_memory *m, uint32_t shard, char **path)
     if (!m->fetched) TR_TRY(memory_make_folder(m, m->found, m->largest, 0, &m->fetched));
     TR_TRY(tr_format(&fetched, "%s/%08" PRIu64 "/fetched-%04" PRIu32 ".h5", m->fetched, m->found, shard));
     if (access(fetched, R_OK) < 0) {
-        /* its own name until it is complete, because several ranks of a node may fetch the same shard */
+        /* each rank uses another name until the file is complete, because several ranks of a node may fetch the same shard */
         TR_TRY(tr_format(&part, "%s.%d", fetched, tr->rank));
         m->wanted[0] = m->found;
         m->wanted[1] = shard;

@@ -76,7 +76,7 @@ static bool folder_is_own(const struct stat *status)
     return S_ISDIR(status->st_mode) && status->st_uid == geteuid() && (status->st_mode & 077) == 0;
 }
 
-/* Tries again if another process, which removes folders of ended jobs, removes the empty folder. */
+/* Repeats mkdir() if the new folder is missing: another process, which removes folders of ended jobs, may have removed it. */
 int tr_persistent_make(const char *path)
 {
     struct stat status = {.st_mode = 0};
@@ -125,7 +125,7 @@ int tr_whole_path(const char *path, char **whole)
 
 enum { MARK = TR_HOST_BYTES + TR_VIEW_BYTES + 16 };
 
-/* The text of a file `owner` after the path: this host, and the mount namespace and root folder of this process. */
+/* Writes the text that follows the path in a file `owner`: this host, and the mount namespace and root folder of this process. */
 static void owner_mark(char text[MARK])
 {
     char host[TR_HOST_BYTES];

@@ -25,10 +25,10 @@ enum { SHARD_VERSION = 2 };
 static const char *const part_kind_name[TR_PART_KINDS] = {"rows", "lists", "common", "own"};
 static const char *const part_type_name[TR_PART_TYPES] = {"f32", "f64", "i32", "i64", "u8"};
 
-/* The directory: all that opening a shard needs. */
+/* The directory of a shard lists its parts, so that opening it does not need HDF5. */
 struct shard_entry {
-    struct tr_part part;                   /* its pointers are NULL */
-    uint64_t runs_at, begin_at, values_at; /* bytes in the file */
+    struct tr_part part;                   /* pointers are NULL */
+    uint64_t runs_at, begin_at, values_at; /* offsets of the arrays in the file */
 };
 
 struct shard_directory {
@@ -89,7 +89,7 @@ static int part_write(struct tr_checked_writer *w, const struct tr_part *p, stru
     part_path(p, path, sizeof path);
     TR_HID links = H5Pcreate(H5P_LINK_CREATE), how = tr_creation(H5P_GROUP_CREATE);
     H5Pset_create_intermediate_group(links, 1);
-    /* the group exists if its name is the folder of an earlier name */
+    /* the group exists already if an earlier part is within it: "a/b" before "a" */
     TR_HID group = H5Lexists(w->file, path, H5P_DEFAULT) > 0 &&
                            H5Aexists_by_name(w->file, path, "kind", H5P_DEFAULT) == 0
                        ? H5Gopen2(w->file, path, H5P_DEFAULT)
@@ -155,7 +155,7 @@ static struct tr_checked_array shard_values(const struct tr_shard *s, size_t par
                                      tr_part_type_size(p->type)};
 }
 
-/* Reads and checks the description of a part: no file may crash the reader. */
+/* Reads the description of a part, and checks it, because a wrong file must not crash the reader. */
 static int shard_read_part(struct tr_shard *s, const struct shard_entry *e, size_t i)
 {
     struct tr_part *p = &s->part[i];
@@ -260,7 +260,7 @@ int tr_shard_verify(const char *path, const struct tr_shard_head *head, const st
 
 #define MANIFEST_FORMAT "trireme-checkpoint"
 
-/* The directory: all that reading a manifest needs. The job's text follows the seals, without a zero. */
+/* The directory of a manifest, so that reading it does not need HDF5. The text of the job follows the seals, without a NUL. */
 struct manifest_directory {
     uint64_t run, number, attempt;
     struct tr_facts facts;
@@ -309,9 +309,9 @@ int tr_manifest_unpack(const void *packed, uint64_t bytes, const char *path, str
     return TR_OK;
 }
 
-/* ---- parts of all shards as whole tables: virtual datasets ---- */
+/* ---- virtual datasets: the parts of all shards, shown as whole arrays ---- */
 
-/* A part, and where it is. */
+/* A part and the number of its shard. */
 struct manifest_part {
     struct tr_part part;
     uint32_t shard;
@@ -328,7 +328,7 @@ static void manifest_parts_free(struct manifest_parts *all)
     free(all->found);
 }
 
-/* Adds the parts of a shard; their runs move to the list. */
+/* Adds the parts of a shard to the list, which becomes the owner of their runs. */
 static int manifest_list_parts(struct manifest_parts *all, const char *folder, const struct tr_manifest *m,
                                uint32_t number)
 {
@@ -357,7 +357,7 @@ static int manifest_by_name(const void *a, const void *b)
     return x->shard < y->shard ? -1 : x->shard > y->shard;
 }
 
-/* Returns the number of runs from run i on that have equal lengths and distances. HDF5 takes them as one selection. Its time grows
+/* Returns the number of runs from run i on that have equal lengths and distances: they are one selection of HDF5, whose time grows
  * with the square of the number of selections. */
 static size_t manifest_regular_runs(const struct tr_part *p, size_t i)
 {
@@ -370,7 +370,7 @@ static size_t manifest_regular_runs(const struct tr_part *p, size_t i)
     return n;
 }
 
-/* Maps the rows of a part of a shard to the dataset `whole`, selection by selection. */
+/* Maps the rows of a part to rows of the virtual dataset `whole`, one selection after the other. */
 static bool manifest_map_part(hid_t how, hid_t whole, const struct manifest_part *f)
 {
     const struct tr_part *p = &f->part;
@@ -398,7 +398,7 @@ static bool manifest_map_part(hid_t how, hid_t whole, const struct manifest_part
     return true;
 }
 
-/* Creates a virtual dataset for all parts of one name. An array that HDF5 cannot show is omitted. */
+/* Creates a virtual dataset for each array, from all parts of its name. Arrays that need too many selections are omitted. */
 static int manifest_show_arrays(hid_t file, const char *folder, const struct tr_manifest *m)
 {
     struct manifest_parts all TR_CLOSED_BY(manifest_parts_free) = {.n = 0};
@@ -570,7 +570,7 @@ int tr_checkpoint_make(const char *to, uint64_t number)
 
 /* ---- removing ---- */
 
-/* Removes a file of a checkpoint, if it exists. */
+/* Removes a file of a checkpoint if it exists, and counts it in *removed. */
 static int folder_remove_file(int folder, const char *path, const char *name, size_t *removed)
 {
     bool gone = unlinkat(folder, name, 0) == 0;
@@ -579,8 +579,8 @@ static int folder_remove_file(int folder, const char *path, const char *name, si
     return tr_fail(TR_ERR_IO, "%s/%s: cannot be removed: %s", path, name, strerror(errno));
 }
 
-/* Removes the manifest first, on the disk as well: without it the rest is no checkpoint. Continues after a failure to remove a
- * shard, and returns the first one. */
+/* Removes the manifest first, with fsync: without it the other files are no checkpoint. After a failure to remove a shard it
+ * removes the other shards, and returns the first failure. */
 int tr_checkpoint_remove(const char *to, uint64_t number, bool strict)
 {
     TR_FREED char *path = NULL;
@@ -624,7 +624,7 @@ int tr_checkpoints_prune(const char *to, size_t keep)
         TR_TRY(tr_format(&path, "%s/%08" PRIu64 "/manifest.h5", to, number[i]));
         bool is_whole = access(path, F_OK) == 0 || errno != ENOENT;
         whole += is_whole;
-        /* a folder without manifest above all others may be a checkpoint that is being written */
+        /* a folder without manifest that is newer than all checkpoints with one may be in use by a writer, so it stays */
         if (is_whole ? whole <= keep : whole == 0) continue;
         int status = tr_checkpoint_remove(to, number[i], false);
         if (first == TR_OK && status != TR_OK) snprintf(why, sizeof why, "%s", tr_error_text());

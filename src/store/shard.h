@@ -1,5 +1,5 @@
-/* A checkpoint on the disk: parts of arrays, the shards that contain them, the manifest that makes the shards a checkpoint, and
- * the folders of checkpoints. No MPI here. */
+/* A checkpoint on the disk. A part is the range of an array that one rank writes. The shard of a rank is the file with its parts.
+ * The manifest describes the checkpoint; without it the shards are invalid. No MPI here. */
 #ifndef TR_STORE_SHARD_H
 #define TR_STORE_SHARD_H
 
@@ -11,20 +11,20 @@
 #include "store/checked.h"
 #include "trireme/table.h"
 
-/* ---- part: the rows (and of these the columns) of an array that one rank writes ---- */
+/* ---- part ---- */
 
 /* The values of enum tr_dtype, and bytes. */
 enum tr_part_type { TR_PART_F32, TR_PART_F64, TR_PART_I32, TR_PART_I64, TR_PART_U8, TR_PART_TYPES };
 
 enum tr_part_kind {
     TR_PART_ROWS,   /* rows of a matrix that is distributed over ranks */
-    TR_PART_LISTS,  /* the same with rows of different lengths */
-    TR_PART_COMMON, /* equal on all ranks, written by one */
-    TR_PART_OWN,    /* state of one rank, for the same rank of the same layout */
+    TR_PART_LISTS,  /* rows of different lengths that are distributed over ranks */
+    TR_PART_COMMON, /* array that is equal on all ranks; rank 0 writes it */
+    TR_PART_OWN,    /* state of one rank, restored on the same rank if the layout is the same */
     TR_PART_KINDS
 };
 
-/* Rows first .. first + n - 1. */
+/* A run of rows: rows first .. first + n - 1. */
 struct tr_row_run {
     uint64_t first, n;
 };
@@ -33,13 +33,13 @@ struct tr_part {
     char name[96]; /* such as "tables/w": letters, digits, _ and / */
     enum tr_part_kind kind;
     enum tr_part_type type;
-    uint64_t total_rows, total_columns; /* of the whole array; total_columns 0: lists */
-    uint64_t first_column, columns;     /* of this part; parts of one name differ in first_column */
-    size_t runs;                        /* ascending and not adjacent */
+    uint64_t total_rows, total_columns; /* size of the whole array; total_columns 0: lists */
+    uint64_t first_column, columns;     /* columns of this part; a rank may have several parts of an array */
+    size_t runs;                        /* number of runs of rows, which are ascending and not adjacent */
     struct tr_row_run *run;
-    uint64_t rows;   /* in all runs */
-    uint64_t *begin; /* lists: rows + 1 numbers from 0; else NULL */
-    void *data;      /* rows × columns elements in the order of the runs; NULL: not read */
+    uint64_t rows;   /* number of rows in all runs */
+    uint64_t *begin; /* lists: index of the first element of each row, and the end; else NULL */
+    void *data;      /* rows × columns elements (or lists) in the order of the runs; NULL: not read */
 };
 
 static inline size_t tr_part_type_size(enum tr_part_type type)
@@ -53,7 +53,7 @@ static inline uint64_t tr_part_elements(const struct tr_part *p)
     return p->begin ? p->begin[p->rows] : p->rows * p->columns;
 }
 
-/* Returns a part of an array of total × columns elements without name, runs and data. columns 0: lists. */
+/* Returns a part, without name, runs and data, that has all columns of an array of total × columns elements. columns 0: lists. */
 static inline struct tr_part tr_part_make(enum tr_part_kind kind, enum tr_part_type type, uint64_t total,
                                           uint64_t columns)
 {
@@ -61,7 +61,7 @@ static inline struct tr_part tr_part_make(enum tr_part_kind kind, enum tr_part_t
         .kind = kind, .type = type, .total_rows = total, .total_columns = columns, .columns = columns};
 }
 
-/* Returns a copy of a part without its arrays. */
+/* Returns a copy of a part in which the pointers to arrays are NULL. */
 static inline struct tr_part tr_part_without_arrays(const struct tr_part *p)
 {
     struct tr_part copy = *p;
@@ -82,7 +82,7 @@ static inline void tr_part_free(struct tr_part *part)
 
 /* ---- shard ---- */
 
-/* The parts of a rank in a checked file (checked.h).
+/* A shard is a checked file (checked.h) with the parts of a rank.
  *
  * Attributes of the file: format ("trireme-shard"), format_version, trireme (the version of the program), run (random, equal in
  * all files of a run), number (of the checkpoint), shard and shards. A part "tables/w" is the group /tables/w (if its first
@@ -90,31 +90,29 @@ static inline void tr_part_free(struct tr_part *part)
  *   runs    r × 2: first row, number of rows
  *   values  rows × columns elements; one dimension if total_columns is 1; all elements of lists
  *   begin   lists: rows + 1 numbers
- * These are for users. Trireme reads the directory of the file, which lists the parts again: it takes a hundredth of the time of
- * HDF5. */
+ * Users read these by HDF5. Trireme reads the directory of the file, which also lists the parts, in a hundredth of the time. */
 enum {
     TR_SHARD_PIECE = 1 << 18, /* elements of values per checksum */
     TR_SHARD_NAME_BYTES = 24,
     TR_PART_PATH_BYTES = sizeof((struct tr_part *)NULL)->name + 24
 };
 
-/* Writes the name of its file in the folder of a checkpoint: "shard-0012.h5". */
+/* Writes the file name of a shard in the folder of a checkpoint: "shard-0012.h5". */
 void tr_shard_name(uint32_t shard, char name[TR_SHARD_NAME_BYTES]);
 
-struct tr_shard_head {
-    uint64_t run, number;
-    uint32_t shard, shards;
-    uint64_t
-        attempt; /* random number of the start of the run: two starts may reach the same checkpoint number */
+struct tr_shard_head {      /* identifies a shard */
+    uint64_t run, number;   /* run of training; number of the checkpoint */
+    uint32_t shard, shards; /* number of the shard; number of shards */
+    uint64_t attempt;       /* random number of this start of the run: two starts may reach the same number */
 };
 
-/* Size and digest of a shard in the manifest. The digest covers the parts and, through their sums, the values. */
+/* Size and digest (checked.h) of a shard in the manifest. The digest includes the checksums of all values. */
 struct tr_shard_seal {
     uint64_t bytes, digest;
 };
 
-/* Writes a new file; removes it on failure. May be called in a thread, if no other thread uses HDF5 meanwhile. (Reading shards does
- * not use HDF5.)
+/* Writes a shard to a new file; removes the file on failure. May be called in a thread, if no other thread uses HDF5 meanwhile.
+ * (Reading shards does not use HDF5.)
  *
  * @param [in] durable  call fsync
  * @return TR_OK, TR_ERR_NO_OUTPUT or TR_ERR_IO
@@ -125,22 +123,22 @@ int tr_shard_write(const char *path, const struct tr_shard_head *head, const str
 struct tr_shard {
     struct tr_checked file;
     size_t parts;
-    struct tr_part *part; /* in the order of writing, without data */
+    struct tr_part *part; /* all parts, without data */
 };
 
-/* Opens a file and lists its parts without values. Checks head and seal (NULL: unknown). TR_ERR_NO_INPUT: cannot be read;
- * TR_ERR_DATA: damaged, or another file. */
+/* Opens a shard and lists its parts without data. Compares it with head and seal unless they are NULL. TR_ERR_NO_INPUT: the file
+ * cannot be read; TR_ERR_DATA: it is damaged, or another shard. */
 int tr_shard_open(const char *path, const struct tr_shard_head *head, const struct tr_shard_seal *seal,
                   struct tr_shard **shard);
 void tr_shard_close(struct tr_shard **shard);
 
-/* Returns the number of the part with this name and first column, or -1. */
+/* Returns the index of the part with this name and first column, or -1. */
 ptrdiff_t tr_shard_find(const struct tr_shard *shard, const char *name, uint64_t first_column);
 
 /* Reads and checks elements first .. first + n - 1 of a part. TR_ERR_DATA: damaged. */
 int tr_shard_read(struct tr_shard *shard, size_t part, uint64_t first, uint64_t n, void *values);
 
-/* Reads and checks the whole file. */
+/* Reads a whole shard and compares it with all checksums. */
 int tr_shard_verify(const char *path, const struct tr_shard_head *head, const struct tr_shard_seal *seal);
 
 /* ---- manifest ---- */
@@ -150,63 +148,63 @@ int tr_shard_verify(const char *path, const struct tr_shard_head *head, const st
  * Attributes: format ("trireme-checkpoint"), format_version, trireme (the version of the program), run, number and created (UTC)
  * of the checkpoint, and the position of the run: stage, clock and other members of struct tr_facts. Datasets:
  *   /job      the resolved job as YAML
- *   /<part>   each array of kind rows and common: a virtual dataset over the shards, readable with h5py and h5dump; zeros for
- *             missing rows. HDF5 takes about 50 µs per selection of rows (runs with equal lengths and distances are one), so
- *             a manifest shows arrays of at most TR_MANIFEST_RUNS selections
- * These are for users. Trireme reads the directory of the file, which has all facts, and size and digest of each shard. */
+ *   /<part>   each array of kind rows and common: a virtual dataset over the shards, readable with h5py and h5dump; missing
+ *             rows are zeros. HDF5 takes about 50 µs per selection (runs of rows with equal lengths and distances), so a
+ *             manifest shows only arrays with at most TR_MANIFEST_RUNS selections together
+ * Users read these by HDF5. Trireme reads the directory of the file, which has all facts, and size and digest of each shard. */
 enum { TR_MANIFEST_RUNS = 1 << 12, TR_MANIFEST_VERSION = 3 };
 
-/* Position of a run. */
+/* Position of a run of training when the checkpoint was taken. */
 struct tr_facts {
-    char stage[64];       /* its name */
-    int64_t stage_number; /* number of the run of a stage or task in this context, from 0 */
-    int64_t clock;        /* of the slowest worker */
+    char stage[64];       /* name of the stage */
+    int64_t stage_number; /* number of stages and tasks that had started before this stage */
+    int64_t clock;        /* clock of the slowest worker */
     int64_t evaluations;  /* number of evaluations so far */
     double epochs_per_evaluation;
     int64_t ended; /* 1: the stage was over */
     int64_t ranks, servers, groups, group_size;
-    double seconds; /* since the first start, without interruptions */
-    double epoch;   /* passes over the data, as in the output of progress */
+    double seconds; /* duration of the run so far, without times between its parts */
+    double epoch;   /* passes over the data, as progress shows them */
     uint64_t data;  /* tr_files_digest() of the training data; 0: unknown */
 };
 
 struct tr_manifest {
     uint64_t run, number, attempt; /* as in struct tr_shard_head */
     struct tr_facts facts;
-    char *job; /* resolved, as YAML */
+    char *job; /* the resolved job as YAML */
     uint32_t shards;
-    struct tr_shard_seal
-        *seal; /* by shard; checkpoints in memory: all zeros, as their shards are identified by their heads */
+    struct tr_shard_seal *seal; /* seal of each shard; in memory all zeros, as heads identify the shards */
 };
 
 struct tr_shard_head tr_manifest_head(const struct tr_manifest *manifest, uint32_t shard);
 
-/* Convert a manifest to bytes in new memory, and back. path: name for messages. TR_ERR_DATA: damaged. */
+/* tr_manifest_pack() converts a manifest to bytes in new memory, tr_manifest_unpack() converts bytes to a manifest. path: name for
+ * messages. TR_ERR_DATA: the bytes are damaged. */
 int tr_manifest_pack(const struct tr_manifest *manifest, void *packed_pointer, size_t *bytes);
 int tr_manifest_unpack(const void *packed, uint64_t bytes, const char *path, struct tr_manifest *manifest);
 
-/* Writes folder/manifest.h5, under another name until it is complete. Opens the shards to list their parts. TR_ERR_NO_OUTPUT, TR_ERR_IO, or
- * an error of tr_shard_open(). */
+/* Writes folder/manifest.h5, which has another name until it is complete. Opens the shards to list their parts. TR_ERR_NO_OUTPUT,
+ * TR_ERR_IO, or an error of tr_shard_open(). */
 int tr_manifest_write(const char *folder, const struct tr_manifest *manifest, bool durable);
 
-/* Reads a manifest. Free it with tr_manifest_free(). TR_ERR_NO_INPUT: missing or unreadable; TR_ERR_DATA: damaged or of another
+/* Reads a manifest. Free it with tr_manifest_free(). TR_ERR_NO_INPUT: it cannot be read; TR_ERR_DATA: it is damaged, or has another
  * format. */
 int tr_manifest_read(const char *folder, struct tr_manifest *manifest);
 void tr_manifest_free(struct tr_manifest *manifest);
 
 /* ---- folder ---- */
 
-/* A folder contains checkpoints, each in a folder that is named by its number. */
+/* The folder `to` of a job contains a folder for each checkpoint, which is named by its number. */
 
-/* Returns the folder of the checkpoints of a job: checkpoint.to, or <output>/checkpoints if that is empty. Free it. */
+/* Returns the folder of the checkpoints of a job: checkpoint.to, or <output>/checkpoints if `to` is empty. Free it. */
 int tr_checkpoints_place(const char *to, const char *output, char **folder);
 
-/* Return the paths <to>/<number, 8 digits>, and shard-<4 digits>.h5 in it. Free them. */
+/* tr_checkpoint_path() returns <to>/<number, 8 digits>, tr_shard_path() the file shard-<4 digits>.h5 in that folder. Free them. */
 int tr_checkpoint_path(const char *to, uint64_t number, char **path);
 int tr_shard_path(const char *to, uint64_t number, uint32_t shard, char **path);
 
-/* Lists the numbers of the folders, with or without manifests, in descending order; none if `to` does not exist. Free *numbers.
- * TR_ERR_NO_INPUT: cannot be read. */
+/* Lists the numbers of all checkpoints, with or without manifests, in descending order; none if `to` does not exist. Free *numbers.
+ * TR_ERR_NO_INPUT: the folder cannot be read. */
 int tr_checkpoints_list(const char *to, uint64_t **numbers, size_t *n);
 
 /* Creates the folder of a checkpoint, and `to` with its parents. TR_ERR_NO_OUTPUT. */
@@ -216,10 +214,11 @@ int tr_checkpoint_make(const char *to, uint64_t number);
  * `strict`, or if files of a checkpoint were removed. */
 int tr_checkpoint_remove(const char *to, uint64_t number, bool strict);
 
-/* Removes all checkpoints but the `keep` highest that have a manifest, and folders without one below the newest that has one. */
+/* Removes all checkpoints with a manifest except the `keep` newest, and all without a manifest that are older than the newest one
+ * with a manifest. */
 int tr_checkpoints_prune(const char *to, size_t keep);
 
-/* Read and write the file <to>/<name>, which contains the number of a run; 0: there is no file. */
+/* Read and write the file <to>/<name>, which contains the number of a run. tr_read_run() returns 0 if there is no file. */
 uint64_t tr_read_run(const char *to, const char *name);
 int tr_write_run(const char *to, const char *name, uint64_t run);
 

@@ -22,7 +22,7 @@ int tr_snapshot_give(tr_snapshot *snapshot, struct tr_part *part)
     return status;
 }
 
-/* Copies n elements to new memory; NULL if n is 0. The memory is not set to zero before. */
+/* Copies n elements to new memory, which is not set to zero before; *to becomes NULL if n is 0. */
 static int snapshot_copy(const void *from, size_t n, size_t size, void **to)
 {
     *to = NULL;
@@ -35,7 +35,7 @@ static int snapshot_copy(const void *from, size_t n, size_t size, void **to)
 
 /* ---- shards ---- */
 
-/* Opens a shard. It stays open at least until the next one is opened. */
+/* Opens a shard, which stays open at least until another shard is opened. If OPEN shards are open, closes all of them. */
 static int snapshot_open_shard(tr_snapshot *snapshot, uint32_t number, struct tr_shard **shard)
 {
     enum { OPEN = 32 };
@@ -59,7 +59,7 @@ static int snapshot_open_shard(tr_snapshot *snapshot, uint32_t number, struct tr
 
 /* ---- filling ---- */
 
-/* Reads n rows from row `from` of a stored part to row `to` of a wanted part (numbers within the parts). */
+/* Reads n rows from row `from` of a stored part to row `to` of a wanted part. Rows are numbered within each part. */
 static int fill_rows(struct tr_shard *shard, size_t number, uint64_t from, const struct tr_part *wanted,
                      uint64_t to, uint64_t n)
 {
@@ -81,7 +81,7 @@ static int fill_rows(struct tr_shard *shard, size_t number, uint64_t from, const
     return TR_OK;
 }
 
-/* A bit for each wanted row that is filled: several shards may contain a row, of which the first is read. */
+/* Bit i: row i of the wanted part is filled. If several shards contain a row, it is read from the first of them only. */
 struct filled {
     uint64_t *bit;
     uint64_t rows;
@@ -92,7 +92,7 @@ static bool filled_has(const struct filled *f, uint64_t row)
     return f->bit[row / 64] >> row % 64 & 1;
 }
 
-/* Returns the end, at most `end`, of the rows from this one on whose bits are equal. */
+/* Returns the end of the longest range of rows from `row` on, at most until `end`, whose bits are equal. */
 static uint64_t filled_end(const struct filled *f, uint64_t row, uint64_t end)
 {
     uint64_t same = filled_has(f, row) ? UINT64_MAX : 0;
@@ -105,7 +105,7 @@ static uint64_t filled_end(const struct filled *f, uint64_t row, uint64_t end)
     return row < end ? row : end;
 }
 
-/* Fills the rows that a stored part has and that are not filled. */
+/* Fills the rows that the stored part contains, except those that are filled already. */
 static int fill_from(struct tr_shard *shard, size_t number, const struct tr_part *wanted,
                      struct filled *filled)
 {
@@ -118,7 +118,7 @@ static int fill_from(struct tr_shard *shard, size_t number, const struct tr_part
                        wanted->name, (unsigned long long)stored->columns, (int)stored->type,
                        (unsigned long long)wanted->columns, (int)wanted->type,
                        (unsigned long long)wanted->total_rows, (unsigned long long)stored->total_rows);
-    uint64_t before_i = 0, before_k = 0; /* rows before the runs i and k */
+    uint64_t before_i = 0, before_k = 0; /* rows before run i of `stored`, before run k of `wanted` */
     for (size_t i = 0, k = 0; i < stored->runs && k < wanted->runs;) {
         struct tr_row_run a = stored->run[i], b = wanted->run[k];
         uint64_t end_a = a.first + a.n, end_b = b.first + b.n, end = end_a < end_b ? end_a : end_b;
@@ -162,7 +162,7 @@ static int fill_from_taken(const tr_snapshot *snapshot, const struct tr_part *wa
     return TR_OK;
 }
 
-/* Common parts are in the first shard; the other parts of a rank are mostly in its own shard, which is the first of the order. */
+/* Restoring: shards are searched in snapshot->order, which starts with that of this rank, where most of its rows are. */
 int tr_snapshot_part(tr_snapshot *snapshot, struct tr_part *part)
 {
     TR_FREED uint64_t *bit = NULL;
@@ -222,7 +222,7 @@ int tr_snapshot_each(tr_snapshot *snapshot, const char *name, tr_wanted_fn *want
                 if (!wanted(who, &run)) continue;
                 uint64_t columns = stored->columns;
                 uint64_t most = tr_max_size(1, TR_SHARD_PIECE / tr_max_size(1, columns));
-                for (uint64_t done = 0, n; done < run.n; done += n) { /* in pieces */
+                for (uint64_t done = 0, n; done < run.n; done += n) { /* at most `most` rows at a time */
                     n = run.n - done < most ? run.n - done : most;
                     TR_FREED char *data = NULL;
                     struct tr_row_run some = {run.first + done, n};
@@ -251,7 +251,7 @@ static int snapshot_set_name(const tr_snapshot *snapshot, const char *name, stru
     return tr_fail(TR_ERR_INTERNAL, "the name of an array in a snapshot is too long: %s", name);
 }
 
-/* Lists n rows: row[0 .. n-1], ascending; if row is NULL, from `first` on. */
+/* Lists n rows: the rows row[0 .. n-1], ascending, or, if row is NULL, rows first .. first + n - 1. */
 static int snapshot_list(tr_snapshot *snapshot, const char *name, struct tr_part *part, const uint64_t *row,
                          uint64_t first, size_t n)
 {
@@ -300,7 +300,7 @@ int tr_snapshot_common(tr_snapshot *snapshot, const char *name, enum tr_dtype dt
     return snapshot_list(snapshot, name, &part, NULL, 0, n);
 }
 
-/* Stored as bytes in the shard of the rank. */
+/* The bytes are a part of kind own in the shard of this rank. */
 int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t bytes, bool *found)
 {
     struct tr_part part = tr_part_make(TR_PART_OWN, TR_PART_U8, bytes, 1);
@@ -327,8 +327,8 @@ int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t 
 
 /* ---- opening and closing ---- */
 
-/* The shard of this rank comes first, then that of rank 0, which contains the common parts, then the others: those on this host
- * before those that must be fetched. */
+/* Order of searching shards: that of this rank; that of rank 0, which contains the common parts; other shards on this host; shards
+ * that must be fetched from other hosts. */
 int tr_snapshot_open(tr_context *tr, const char *folder, struct tr_checkpoint_memory *memory,
                      const struct tr_manifest *from, tr_snapshot **out)
 {

@@ -1,20 +1,22 @@
 /* Tables in checkpoints: their arrays, and the conversion of the units of a share to rows in ascending order, and back.
+ * A share is the part of a table on one server. It consists of units, which are distributed in blocks of consecutive units. A
+ * unit is a row, or a piece of a row if the table cuts rows into pieces: piece p of row k is unit p * keys + k (table/table.h).
  *
- * The arrays of a table NAME are
+ * The arrays of a table NAME, and their kind (enum tr_part_kind):
  *   tables/NAME_about     common: type and distribution of the table (enum saved_about)
- *   tables/NAME_function  common: the name of its server function, as bytes
- *   tables/NAME           rows by key; of sparse rows, lists of values
- *   tables/NAME_columns   sparse rows: lists of their columns
- *   tables/NAME_lengths   sparse rows: rows of one number
- *   tables/NAME_state0    rows by key: the state of its function; up to _state3
- *   tables/NAME_servers   rows by server: number of keys (hash storage), bytes of _own
- *   tables/NAME_order     lists by server: hash storage: the keys in the order of their insertion
- *   tables/NAME_own       lists by server: bytes that the function saves
- *   tables/NAME_left      lists by rank: residuals, the parts of updates that filters and rounding hold back;
- *                         _left_units: their units; _left_n, rows of one number: their count
+ *   tables/NAME_function  common: the name of the server function, as bytes
+ *   tables/NAME           rows, by key: the values; for sparse rows: lists of values
+ *   tables/NAME_columns   lists, by key: columns of the values of sparse rows
+ *   tables/NAME_lengths   rows of one number, by key: number of values of a sparse row
+ *   tables/NAME_state0    rows, by key: state of the server function; up to _state3
+ *   tables/NAME_servers   rows, by server: number of keys (hash storage), bytes of _own
+ *   tables/NAME_order     lists, by server: keys of hash storage in the order of their insertion
+ *   tables/NAME_own       lists, by server: bytes that the server function saves
+ *   tables/NAME_left      lists, by rank: residuals, the fractions of updates that filters and rounding delay; _left_units:
+ *                         their units; _left_n (rows of one number): number of these units
  *
- * Rows that are cut into pieces are parts of one name with different first columns. In NAME, characters other than letters,
- * digits and _ become _. If the result is ambiguous, __ and the number of the table follow.
+ * Pieces of rows are parts of one name with different first columns. In NAME, characters other than letters, digits and _ become
+ * _. If two tables would have the same name, or the name of another array, __ and the number of the table follow.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -34,10 +36,10 @@ enum saved_about {
     TR_ABOUT_PIECES,
     TR_ABOUT_SERVERS,
     TR_ABOUT_FIRST_SERVER,
-    TR_ABOUT_PARTITION, /* its hash (tr_partition_print()) */
-    TR_ABOUT_STATES,
+    TR_ABOUT_PARTITION, /* hash of the partition (tr_partition_print()) */
+    TR_ABOUT_STATES,    /* number of arrays of state */
     TR_ABOUT_RANKS,
-    TR_ABOUT_LEFT, /* 1: there may be residuals */
+    TR_ABOUT_LEFT, /* 1: the checkpoint may contain residuals */
     TR_ABOUT_NUMBERS
 };
 enum { TR_FORM_DENSE, TR_FORM_HASH, TR_FORM_SPARSE };
@@ -48,17 +50,17 @@ struct saved_table {
     struct tr_table *table;
     bool restores;
     char name[72];                   /* "tables/NAME" */
-    int64_t about[TR_ABOUT_NUMBERS]; /* of the table in the checkpoint */
-    bool same;                       /* restoring: same ranks, servers and partition */
+    int64_t about[TR_ABOUT_NUMBERS]; /* numbers of the table in the checkpoint, by enum saved_about */
+    bool same;                       /* restoring: ranks, servers and partition are those of the checkpoint */
 };
 
-/* The blocks of a share in ascending order; with hash storage, the keys. */
+/* The blocks of a share in ascending order. With hash storage, a block is a key. */
 struct table_order {
-    uint64_t block, end; /* units of a block; the end of the last one */
+    uint64_t block, end; /* number of units of a block; number of units of the table */
     uint64_t blocks;
-    uint64_t *number; /* of the block in the table */
-    uint32_t *at;     /* of the block in the share */
-    bool straight;    /* both are ascending: the units of the share are in the order of the table */
+    uint64_t *number; /* number of each block in the table, ascending */
+    uint32_t *at;     /* number of each block in the share */
+    bool straight;    /* `at` is ascending, too: the share stores its units in ascending order */
 };
 
 enum { FUNCTION_NAME = 48 };
@@ -98,8 +100,8 @@ static struct tr_part saved_make_part(const struct saved_table *s, const char *s
     return part;
 }
 
-/* Writes or restores the part with this suffix: rows first .. first + n - 1 of `total` rows of `columns` elements; lists: row `first`
- * with n elements. Rank 0 writes common parts. */
+/* Writes or restores the part with this suffix: rows first .. first + n - 1 of `total` rows of `columns` elements; of lists: row
+ * `first`, which has n elements. Only rank 0 writes common parts. */
 static int saved_part(const struct saved_table *s, const char *suffix, enum tr_part_kind kind,
                       enum tr_part_type type, uint64_t total, uint64_t columns, uint64_t first, uint64_t n,
                       void *values)
@@ -118,7 +120,7 @@ static int saved_part(const struct saved_table *s, const char *suffix, enum tr_p
     return tr_snapshot_part(s->snapshot, &part);
 }
 
-/* Allocates n bytes with large pages: page faults on small ones would take longer than copying the data. */
+/* Allocates n bytes in huge pages: page faults of small pages would take longer than copying the data. */
 static int saved_allocate(uint64_t n, void **memory)
 {
     enum { HUGE_PAGE = 2 << 20 };
@@ -137,7 +139,7 @@ static int saved_allocate(uint64_t n, void **memory)
 
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
 
-/* Sorts the blocks by number: radix sort, the lowest digit first. */
+/* Sorts the blocks by their numbers, of which `highest` is the maximum: radix sort, the lowest digit first. */
 static int order_sort(struct table_order *l, uint64_t highest)
 {
     TR_FREED uint64_t *key = NULL;
@@ -149,7 +151,7 @@ static int order_sort(struct table_order *l, uint64_t highest)
         uint64_t start[DIGITS] = {0}, sum = 0, *old_key = l->number;
         uint32_t *old_at = l->at;
         for (uint64_t i = 0; i < n; i++) start[old_key[i] >> shift & (DIGITS - 1)]++;
-        if (start[old_key[0] >> shift & (DIGITS - 1)] == n) continue; /* all have the same digit */
+        if (start[old_key[0] >> shift & (DIGITS - 1)] == n) continue; /* all numbers have the same digit */
         for (int d = 0; d < DIGITS; d++) {
             uint64_t count = start[d];
             start[d] = sum;
@@ -177,7 +179,7 @@ static void order_free(struct table_order *l)
     *l = (struct table_order){0};
 }
 
-/* Free with order_free(), also if this fails. */
+/* Finds the order of the blocks of a share. Free it with order_free(), also if this fails. */
 static int order_make(const struct tr_table *t, struct table_order *l)
 {
     uint64_t highest = 0;
@@ -200,13 +202,13 @@ static int order_make(const struct tr_table *t, struct table_order *l)
 
 /* ---- runs ---- */
 
-/* Returns the first block that ends after a unit. */
+/* Returns the index of the first block that ends after a unit. */
 static uint64_t order_find(const struct table_order *l, uint64_t unit)
 {
     return tr_place_u64(l->number, l->blocks, unit / l->block);
 }
 
-/* Returns the units of a block that are within first .. end - 1. */
+/* Returns the units of block i that are within first .. end - 1. */
 static inline struct tr_row_run order_block(const struct table_order *l, uint64_t i, uint64_t first,
                                             uint64_t end)
 {
@@ -217,9 +219,10 @@ static inline struct tr_row_run order_block(const struct table_order *l, uint64_
     return (struct tr_row_run){from, from < to ? to - from : 0};
 }
 
-/* Sets the runs of a part: units first .. end - 1 of the table that are in the share, counted from `first`. Free part->run.
+/* Sets the runs of a part to those units of first .. end - 1 that are in the share; rows of the part are counted from `first`. Free
+ * part->run.
  *
- * @param [out] before  number of units of the share before them
+ * @param [out] before  number of units of the share that are below `first`
  */
 static int order_runs(const struct table_order *l, uint64_t first, uint64_t end, struct tr_part *part,
                       uint64_t *before)
@@ -227,8 +230,8 @@ static int order_runs(const struct table_order *l, uint64_t first, uint64_t end,
     uint64_t from = order_find(l, first), next;
     struct tr_row_run run;
     *before = from < l->blocks && l->number[from] * l->block < first ? first % l->block : 0;
-    *before += from * l->block;            /* only the last block can be shorter */
-    for (int fill = 0; fill < 2; fill++) { /* first counts the runs */
+    *before += from * l->block;            /* these blocks have full length: only the last can be shorter */
+    for (int fill = 0; fill < 2; fill++) { /* the first pass counts the runs, the second one lists them */
         if (fill) TR_TRY(TR_NEW(&part->run, part->runs));
         part->runs = 0;
         part->rows = 0;
@@ -246,7 +249,7 @@ static int order_runs(const struct table_order *l, uint64_t first, uint64_t end,
 
 /* ---- copying ---- */
 
-/* Copies numbers of one type, which is faster than memcpy() for each. */
+/* Copies units of one number, which is faster than memcpy() for each unit. */
 #define COPY_SCATTERED(TYPE)                                                                                 \
     do {                                                                                                     \
         TYPE *there = packed_, *here = array_;                                                               \
@@ -259,7 +262,7 @@ static int order_runs(const struct table_order *l, uint64_t first, uint64_t end,
         return;                                                                                              \
     } while (0)
 
-/* Copies units first .. end - 1 of an array of the share to packed memory (gather), or back. */
+/* Copies those units of first .. end - 1 that are in the share from an array of the share to packed memory (gather), or back. */
 static void order_copy(const struct table_order *l, uint64_t first, uint64_t end, size_t unit_bytes,
                        bool gather, void *packed_, void *array_)
 {
@@ -277,7 +280,7 @@ static void order_copy(const struct table_order *l, uint64_t first, uint64_t end
 
 /* ================ residuals ================ */
 
-/* Units with residuals of a rank, and their values. */
+/* The n units of a rank that may have residuals, and the values of the residuals. */
 struct residuals {
     uint64_t n, *unit;
     char *value;
@@ -289,8 +292,8 @@ static void residuals_free(struct residuals *r)
     free(r->value);
 }
 
-/* Residuals belong to the views of a rank. They are restored if the layout is the same. Otherwise they are added to the values, like
- * a late update, if the table has no server function, and lost if it has one. */
+/* Returns whether updates of the table may have residuals. Residuals belong to the views of a rank, and are restored if the layout
+ * is the same. Otherwise they are added to the values, like a late update, or, if the table has a server function, lost. */
 static bool residuals_exist(const struct tr_table *t)
 {
     bool real = t->dtype == TR_F32 || t->dtype == TR_F64;
@@ -313,8 +316,8 @@ static struct tr_view_state *residuals_next_view(const struct tr_table *t, uint3
 
 enum pass { COUNT, UNITS, TAKE, GIVE_BACK };
 
-/* Visits the channels of this rank that send updates of the table, in the order in which their views were opened: counts their
- * units, lists them, or copies the residuals. */
+/* Visits the channels of this rank that send updates of the table, in the order in which their views were opened. COUNT counts
+ * their units, UNITS lists the units, TAKE copies the residuals to r, GIVE_BACK copies them from r. */
 static int residuals_visit(const struct tr_table *t, enum pass pass, struct residuals *r)
 {
     r->n = 0;
@@ -325,7 +328,7 @@ static int residuals_visit(const struct tr_table *t, enum pass pass, struct resi
             const struct tr_segment *segment = c->segment;
             size_t bytes = segment->n * t->unit_bytes;
             char *value = pass > UNITS ? r->value + r->n * t->unit_bytes : NULL;
-            if (value && !c->residual) TR_TRY(TR_NEW(&c->residual, bytes)); /* no residuals so far */
+            if (value && !c->residual) TR_TRY(TR_NEW(&c->residual, bytes)); /* zeros: no residuals so far */
             for (uint32_t k = 0; pass == UNITS && k < segment->n; k++)
                 r->unit[r->n + k] = segment->key
                                         ? segment->key[k]
@@ -348,7 +351,7 @@ static int residuals_list(struct saved_table *s, uint64_t rank, struct residuals
                       r->n * t->unit_width, r->value);
 }
 
-/* Writes or restores the residuals of this rank. They are not restored if the views have other keys now. */
+/* Writes or restores the residuals of this rank. They are not restored if the views do not have the keys of the checkpoint. */
 static int residuals_list_here(struct saved_table *s)
 {
     struct residuals r TR_CLOSED_BY(residuals_free) = {.n = 0};
@@ -373,7 +376,7 @@ static int residuals_list_here(struct saved_table *s)
     return equal ? residuals_visit(s->table, GIVE_BACK, &r) : TR_OK;
 }
 
-/* Adds the residuals of all ranks to the values, as far as their units are in the share of this rank. */
+/* Adds the residuals of all ranks to the values, for the units that are in the share of this rank. */
 static int residuals_add_all(struct saved_table *s)
 {
     struct tr_table *t = s->table;
@@ -409,7 +412,7 @@ static size_t share_state_arrays(const struct tr_table *t)
     return t->use ? t->use->function.state_arrays : 0;
 }
 
-/* Writes the description; or reads it and compares it with the table. */
+/* Writes the description (s->about and the name of the function), or reads it and compares it with the table. */
 static int saved_description(struct saved_table *s)
 {
     const struct tr_table *t = s->table;
@@ -454,7 +457,7 @@ static int saved_description(struct saved_table *s)
                        (unsigned long long)now[TR_ABOUT_KEYS], (long long)now[TR_ABOUT_WIDTH],
                        type[now[TR_ABOUT_TYPE] & 3], t->sparse ? " in sparse rows" : "");
     }
-    /* another function can continue with the values, but not with the state of the first one */
+    /* another server function can continue with the values, but not with the state of the first function */
     bool keeps = was[TR_ABOUT_STATES] > 0 || share_state_arrays(t) > 0 || (t->use && t->use->function.load);
     if (keeps && strncmp(then, function, FUNCTION_NAME) != 0)
         return tr_fail(TR_ERR_DATA, "checkpoint: table %s was updated by server function %.47s, now by %s",
@@ -469,7 +472,7 @@ static int saved_description(struct saved_table *s)
 
 /* ---- values and state, if the rows of this server are known ---- */
 
-/* Returns array 0, the values, or an array of state. With hash storage the address changes. */
+/* Returns array `number` of the share: 0: the values, others: state. Insertions into hash storage change the address. */
 static char *share_array(const struct tr_table *t, size_t number)
 {
     if (t->map) return t->map->array[number].at;
@@ -483,8 +486,8 @@ static const char *share_array_name(size_t number)
     return name[number];
 }
 
-/* Writes or restores an array of the share, piece by piece of the rows. Units in the order of the table are read directly into the
- * share. */
+/* Writes or restores an array of the share, one piece of all rows after the other. Restoring reads directly into the array if the
+ * share stores its units in ascending order. */
 static int saved_array(struct saved_table *s, const struct table_order *o, const char *suffix, char *array)
 {
     const struct tr_table *t = s->table;
@@ -522,7 +525,7 @@ static int saved_arrays(struct saved_table *s)
     struct tr_table *t = s->table;
     struct table_order order TR_CLOSED_BY(order_free) = {0};
     TR_TRY(order_make(t, &order));
-    /* if the function stores updates separately, writes the values that are read when all of them count */
+    /* if the server function stores updates apart from the values, writes the values that include all updates */
     bool apart = !s->restores && t->use && t->use->function.read;
     if (apart) {
         TR_FREED void *settled = NULL;
@@ -535,7 +538,7 @@ static int saved_arrays(struct saved_table *s)
     return TR_OK;
 }
 
-/* ---- values and state of another storage or layout ---- */
+/* ---- restoring values and state from another storage or layout ---- */
 
 struct filling {
     struct saved_table *s;
@@ -553,8 +556,8 @@ static bool filling_wants(void *who, const struct tr_row_run *run)
     return false;
 }
 
-/* Stores the elements of the rows that are in the share. In hash storage a key becomes present if it was present, or, for a row of
- * dense storage, if the elements are not zero. */
+/* Stores those elements of the rows that are in the share. Hash storage gets all keys that the hash storage of the checkpoint had;
+ * from dense storage it gets the keys whose elements are not zero. */
 static int filling_add_piece(void *who, const struct tr_part *p)
 {
     struct filling *f = who;
@@ -577,7 +580,7 @@ static int filling_add_piece(void *who, const struct tr_part *p)
     return TR_OK;
 }
 
-/* Empties the share. No other rank may read it meanwhile. */
+/* Sets the share to zero, or removes all keys of hash storage. No other rank may read the share meanwhile. */
 static int share_clear(struct tr_table *t)
 {
     if (t->map) {
@@ -594,19 +597,19 @@ static int share_clear(struct tr_table *t)
 /* ---- by server ---- */
 
 struct by_server {
-    int64_t keys;  /* hash storage: number of keys */
-    int64_t saved; /* bytes of the function */
+    int64_t keys;  /* number of keys in hash storage; 0 for other storage */
+    int64_t saved; /* number of bytes that the server function saves */
 };
 enum { BY_SERVER = sizeof(struct by_server) / sizeof(int64_t) };
 
-/* Lists the numbers of n servers. */
+/* Writes or restores the struct by_server of servers first .. first + n - 1. */
 static int saved_by_server(struct saved_table *s, uint64_t first, uint64_t n, struct by_server *values)
 {
     return saved_part(s, "_servers", TR_PART_ROWS, TR_PART_I64, (uint64_t)s->about[TR_ABOUT_SERVERS],
                       BY_SERVER, first, n, values);
 }
 
-/* Lists n elements of one server. */
+/* Writes or restores the list of n elements of one server. */
 static int saved_of_server(struct saved_table *s, const char *suffix, enum tr_part_type type, int server,
                            int64_t n, void *values)
 {
@@ -635,8 +638,8 @@ static int saved_fill_own(struct saved_table *s)
     return TR_OK;
 }
 
-/* Restores the keys of hash storage in their order on the same server, because sums over a share would be rounded differently in
- * another order. */
+/* Restores the keys of hash storage on the same server in the order of their insertion, because sums over a share would be rounded
+ * differently in another order. */
 static int saved_fill_order(struct saved_table *s)
 {
     struct tr_table *t = s->table;
@@ -656,13 +659,13 @@ static int saved_fill_order(struct saved_table *s)
 
 /* ---- sparse rows ---- */
 
-/* The rows of a share in ascending order, with concatenated columns (of 32 bits if they fit in 31, else 64) and values. */
+/* The sparse rows of a share in ascending order, with concatenated columns (int32_t if that suffices, else int64_t) and values. */
 struct lists {
     struct table_order order;
     uint64_t rows;
-    uint32_t *place;
-    int64_t *length;
-    uint64_t *begin;
+    uint32_t *place; /* number of each row in the share */
+    int64_t *length; /* number of values of each row */
+    uint64_t *begin; /* index of the first value of each row, and the number of values */
     void *column, *value;
 };
 
@@ -673,7 +676,8 @@ static void lists_free(struct lists *l)
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
 }
 
-/* Writes or restores an array of the rows: lengths, or the entries of lists. Written entries are moved, and *data becomes NULL. */
+/* Writes or restores an array of the rows: lengths (kind rows), or columns or values (kind lists). Writing lists takes ownership of
+ * *data, which becomes NULL. */
 static int lists_rows(struct saved_table *s, struct lists *l, const char *suffix, enum tr_part_kind kind,
                       enum tr_part_type type, void **data)
 {
@@ -703,7 +707,7 @@ static int saved_sparse(struct saved_table *s)
     struct lists l TR_CLOSED_BY(lists_free) = {.rows = 0};
     struct tr_sparse *share = s->table->sparse_share;
     enum tr_part_type type =
-        s->table->width <= UINT64_C(1) << 31 ? TR_PART_I32 : TR_PART_I64; /* of columns */
+        s->table->width <= UINT64_C(1) << 31 ? TR_PART_I32 : TR_PART_I64; /* type of columns */
     bool narrow = type == TR_PART_I32;
     struct tr_row_run run;
     TR_TRY(order_make(s->table, &l.order));
@@ -775,7 +779,7 @@ static int saved_share(struct saved_table *s)
     bool known = t->hash ? s->same : form == TR_FORM_DENSE && s->about[TR_ABOUT_PIECES] == t->pieces;
     if (known && t->hash) TR_TRY(saved_fill_order(s));
     if (known) TR_TRY(saved_arrays(s));
-    if (!known) TR_TRY(share_clear(t)); /* fills the share from all rows of all shards */
+    if (!known) TR_TRY(share_clear(t)); /* then fills the share from the rows of all shards */
     for (size_t i = 0; !known && i <= share_state_arrays(t); i++) {
         struct filling f = {.s = s, .array = i, .walker = {.partition = &t->partition}};
         struct tr_part part = saved_make_part(s, share_array_name(i), TR_PART_ROWS, TR_PART_U8, 0, 0);
@@ -785,7 +789,7 @@ static int saved_share(struct saved_table *s)
     return saved_fill_own(s);
 }
 
-/* Synchronises the windows: after direct writes of other ranks, and before their reads. */
+/* Synchronizes the windows of a table: makes direct writes of other ranks visible here, and writes of this rank visible to them. */
 static void saved_sync_windows(const struct tr_table *t)
 {
     if (t->window != MPI_WIN_NULL) MPI_Win_sync(t->window);
@@ -808,7 +812,7 @@ int tr_snapshot_tables(tr_context *tr, tr_snapshot *snapshot)
         if (here) TR_TRY(residuals_list_here(&s));
         if (adds) TR_TRY(residuals_add_all(&s));
         saved_sync_windows(t);
-        if (s.restores) tr_rows_pushed(t); /* rows in the cache of the node are outdated */
+        if (s.restores) tr_rows_pushed(t); /* marks rows in the cache of the node as outdated */
     }
     if (snapshot->manifest) tr_tables_count_from(tr, snapshot->manifest->facts.clock);
     return TR_OK;
