@@ -11,21 +11,21 @@
 
 /* ---- values ---- */
 
-/* Parses 4.1M, 500k or 1e6. */
+/* Parses a count: 4.1M, 500k or 1e6. Returns false if it is no whole number up to `most`. */
 static bool argument_count(const char *text, double most, uint64_t *count)
 {
     char *end;
     double number = strtod(text, &end);
     if (end == text || !isfinite(number)) return false;
     double unit = *end == 'k' || *end == 'K' ? 1e3 : *end == 'M' ? 1e6 : *end == 'G' ? 1e9 : 1;
-    number = round(number * unit * 1e3) / 1e3; /* 4.1M is not 4099999.9999999995 */
+    number = round(number * unit * 1e3) / 1e3; /* otherwise 4.1M would be 4099999.9999999995 */
     if (unit > 1) end++;
     if (*end || number < 0 || number > most || number != floor(number)) return false;
     *count = (uint64_t)number;
     return true;
 }
 
-/* Sets the member of an option; false: the text is no value of its kind. */
+/* Sets the member of an option. Returns false if the text is no value of the option's kind. */
 static bool argument_set(void *field, const struct tr_argument *option, const char *text)
 {
     char *end = NULL;
@@ -66,7 +66,7 @@ static bool argument_set(void *field, const struct tr_argument *option, const ch
     return false;
 }
 
-/* For each kind: its value in help, if the option does not name it, and its description in errors. */
+/* For each kind: the name of its values in help, for options without tr_argument.value, and their description in errors. */
 static const struct kind {
     const char *value, *expected;
 } kinds[] = {
@@ -124,7 +124,7 @@ struct tr_argument_text tr_argument_default(const struct tr_argument *option, co
     case TR_ARG_SECONDS: snprintf(text.text, sizeof text.text, "%gs", *(const double *)field); break;
     case TR_ARG_REAL: snprintf(text.text, sizeof text.text, "%g", *(const double *)field); break;
     case TR_ARG_COUNT:
-    case TR_ARG_COUNT32: /* in the largest unit that gives a whole number */
+    case TR_ARG_COUNT32: /* written in the largest unit for which it is whole */
         count = option->kind == TR_ARG_COUNT ? *(const uint64_t *)field : *(const uint32_t *)field;
         for (; unit < 3 && count > 0 && count % 1000 == 0; unit++) count /= 1000;
         snprintf(text.text, sizeof text.text, "%llu%s", (unsigned long long)count, units[unit]);
@@ -182,7 +182,7 @@ __attribute__((format(printf, 2, 3), cold)) static int argument_fail(const struc
     return tr_fail(TR_ERR_USAGE, "%s%s%s", s->command ? s->command : "", s->command ? ": " : "", text);
 }
 
-/* Ends a message with the suggestion, or else with the hint of the command. */
+/* Returns the error of an unknown word, with the suggestion `meant` or, if that is NULL, the hint of the command. */
 static int argument_fail_unknown(const struct tr_syntax *s, const char *noun, const char *name,
                                  const char *meant)
 {
@@ -193,7 +193,8 @@ static int argument_fail_unknown(const struct tr_syntax *s, const char *noun, co
                          meant ? "did you mean " : hint, meant ? meant : "", meant ? "?" : "");
 }
 
-/* Suggests an option, or the setting that is meant by the option of other programs: «--epochs 3» is solve.epochs=3. */
+/* Returns the error of an unknown option, and suggests an option or, if users write the key of a setting as an option, the setting:
+ * solve.epochs=3 for «--epochs 3». */
 static int argument_fail_option(const struct tr_syntax *s, const struct tr_variant *variant, const char *word,
                                 const char *next)
 {
@@ -210,7 +211,7 @@ static int argument_fail_option(const struct tr_syntax *s, const struct tr_varia
     const char *meant = tr_job_suggest(name.text, names, n);
     bool all_keys = s->keys && !*s->keys[0];
     char *key = name.text + strspn(name.text, "-"), setting[sizeof name.text + 100];
-    for (char *c = key; all_keys && *c; c++) /* --max-bins is max_bins */
+    for (char *c = key; all_keys && *c; c++) /* keys have _: --max-bins becomes max_bins */
         if (*c == '-') *c = '_';
     struct tr_job_name known = all_keys ? tr_job_suggest_key(NULL, key) : (struct tr_job_name){""};
     if (*known.text && (!meant || strcmp(tr_job_own_name(known.text), key) == 0)) {
@@ -230,7 +231,7 @@ struct reader {
     struct tr_arguments *a;
 };
 
-/* Adds the setting that an option stands for, or replaces the one that it has made before. */
+/* Adds the setting that an option stands for, or replaces the setting that the same option has made before. */
 static int read_setting(struct tr_arguments *a, const struct tr_argument *option, const char *value)
 {
     size_t i = 0, n = strlen(option->key);
@@ -254,12 +255,13 @@ static const tr_flag *find_flag(const struct reader *r, const char *name)
     return NULL;
 }
 
-/* Reads the option in word[0], with or without dashes, and its value; *used: the number of words, 0 if it is no option. */
+/* Reads an option, with or without dashes, and its value: word[0], and perhaps word[1]. Sets *used to the number of words, or to 0
+ * if word[0] is no option. */
 static int read_known(const struct reader *r, char **word, int left, int *used)
 {
     const struct tr_argument *option;
-    struct tr_argument of_flag; /* a flag of a class as an option */
-    long unused[2];             /* its value, which the class will read */
+    struct tr_argument of_flag; /* a flag in the form of an option */
+    long unused[2];             /* receives the value of a flag, which only the class uses */
     struct tr_arguments *a = r->a;
     size_t length = strcspn(word[0], "=");
     char name[64];
@@ -290,14 +292,14 @@ static int read_known(const struct reader *r, char **word, int left, int *used)
         return argument_fail(r->syntax, "%s is «%s»: expected %s", option->name, tr_shown(value).text,
                              argument_expected(option).text);
     if (!flag) return TR_OK;
-    size_t i = 0; /* the last value of a flag counts */
+    size_t i = 0; /* a repeated flag replaces the earlier one */
     while (i < a->flags && strcmp(a->flag[i].name, flag->name) != 0) i++;
     if (i == a->flags) a->flags++;
     a->flag[i] = (struct tr_given){flag->name, flag->value ? value : NULL};
     return TR_OK;
 }
 
-/* A word that is no option: a setting of a section of which the command takes keys, the variant, or another word. */
+/* Reads a word that is no option: a setting, if the command takes keys of its section; the variant; or another word. */
 static int read_word(struct reader *r, char *word)
 {
     enum { MOST = 16 };
@@ -360,7 +362,7 @@ int tr_arguments_read(const struct tr_syntax *s, int argc, char **argv, void *op
             return argument_fail_option(s, r.variant, word, i + 1 < argc ? argv[i + 1] : NULL);
         TR_TRY(read_word(&r, word));
     }
-    if (a->rest && a->words == 0 && a->settings == 0) return TR_OK; /* the next call continues */
+    if (a->rest && a->words == 0 && a->settings == 0) return TR_OK; /* the next call reads more words */
     for (size_t i = 0; i < a->mades; i++) a->setting[a->settings++] = a->made[i];
     if (s->variants && !r.variant)
         return argument_fail(s, "expected %s: see trireme help %s", s->expected, s->command);

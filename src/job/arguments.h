@@ -1,4 +1,4 @@
-/* Command lines: options, settings of a job, and other words.
+/* Command lines: options, settings of a job («section.key=value»), flags, and other words. A flag is an option that a class of models adds.
  *
  * Each command has one table of its options. Reading, help, completion and suggestions are derived from the table. */
 #ifndef TR_JOB_ARGUMENTS_H
@@ -20,88 +20,88 @@ enum tr_argument_kind {
     TR_ARG_COUNT32, /* uint32_t, as TR_ARG_COUNT */
     TR_ARG_REAL,    /* double */
     TR_ARG_CHOICE,  /* int: the index of one of the words */
-    TR_ARG_SETTING, /* no member: adds the setting key=value */
+    TR_ARG_SETTING, /* sets no member, but adds the setting key=value */
     TR_ARG_KINDS
 };
 
 struct tr_argument {
-    const char *name; /* "-o", "--top"; without a dash, as "rows", it is written rows=value */
+    const char *name; /* "-o", "--top"; if it has no dash, as "rows", users write rows=value */
     enum tr_argument_kind kind;
-    size_t offset;     /* of the member in the struct of options */
-    const char *value; /* the value in help and errors: "FILE"; NULL: derived from kind, words and default */
-    const char *help;  /* NULL: another name of the option before it */
-    long least, most;  /* of TR_ARG_NUMBER */
-    const char *const *words; /* of TR_ARG_CHOICE, ends with NULL */
-    const char *key;          /* of TR_ARG_SETTING */
+    size_t offset;     /* offset of the member in the struct of options */
+    const char *value; /* name of the value in help and errors: "FILE"; NULL: derived from kind and words */
+    const char *help;  /* NULL: this is another name of the option before it */
+    long least, most;  /* TR_ARG_NUMBER: the range */
+    const char *const *words; /* TR_ARG_CHOICE: the possible values; ends with NULL */
+    const char *key;          /* TR_ARG_SETTING: the key */
 };
 
-/* The first word behind a command with variants selects one of them and its options. */
+/* A variant of a command has its own options. The first word behind the command selects it. */
 struct tr_variant {
     const char *name, *help;
-    const struct tr_argument *options; /* ends with a name of NULL */
+    const struct tr_argument *options; /* the last element has the name NULL */
 };
 
-/* A flag of a class of models on the command line; value NULL: it has none. */
+/* A flag on the command line. value: NULL if the flag has no value. */
 struct tr_given {
     const char *name, *value;
 };
 
 struct tr_arguments {
-    char **word; /* not options, not settings */
+    char **word; /* the words that are no options and no settings */
     size_t words;
-    char **setting; /* key=value, for a job */
+    char **setting; /* key=value */
     int settings;
-    struct tr_given *flag; /* of classes of models */
+    struct tr_given *flag;
     size_t flags;
-    size_t variant; /* index */
-    char **rest;    /* the words behind --, if syntax->divides; else NULL */
+    size_t variant; /* index of the selected variant */
+    char **rest;    /* the words behind --, if syntax->divides; otherwise NULL */
     /* private */
-    char **made; /* settings that options made */
+    char **made; /* settings that options with TR_ARG_SETTING have made */
     size_t mades, made_capacity;
 };
 
 struct tr_syntax {
-    const char *command;               /* in messages; NULL: a program of the user */
-    const char *expected;              /* the words, in messages: "FILE..." */
-    size_t least, most;                /* number of words; most 0: any number */
-    const struct tr_argument *options; /* ends with a name of NULL; may be NULL */
-    const struct tr_argument *shared;  /* more options, of the same struct; may be NULL */
-    const struct tr_variant *variants; /* ends with a name of NULL; may be NULL */
-    /* The keys or sections ("data.") of settings, ends with NULL; "" stands for all keys; NULL: no settings. */
+    const char *command;               /* name in messages; NULL: this is a program of the user */
+    const char *expected;              /* description of the words in messages: "FILE..." */
+    size_t least, most;                /* minimum and maximum number of words; most = 0: any number */
+    const struct tr_argument *options; /* the last element has the name NULL; may be NULL */
+    const struct tr_argument *shared;  /* more options, which set members of the same struct; may be NULL */
+    const struct tr_variant *variants; /* the last element has the name NULL; may be NULL */
+    /* The keys or sections ("data.") of accepted settings; "" stands for all keys; ends with NULL. NULL: no settings. */
     const char *const *keys;
-    bool job;       /* the first word is a job file; all others are settings, of any form */
+    bool job;       /* the first word is a job file, and all other words are settings */
     bool divides;   /* reading stops at -- */
-    unsigned asked; /* enum tr_asked: the classes' flags of this command are options too; 0: none */
-    /* The flags of a class that the words read so far name, as of a plugin; NULL: none. */
+    unsigned asked; /* enum tr_asked: flags for this command are accepted; 0: no flags */
+    /* Returns more flags: those of a class that the words read so far determine, such as a plugin. NULL: there are none. */
     const tr_flag *(*more_flags)(const struct tr_arguments *arguments, const void *options);
     const char *hint; /* for unknown options; NULL: "see trireme help COMMAND" */
 };
 
-/* Reads the words behind the command into the struct of options, which has its defaults, and into `arguments`, which is zero
- * or continues an earlier call. The last value of an option counts. To be freed in any case. TR_ERR_USAGE. */
+/* Reads the words behind the command. Sets members of the struct `options`, which has the defaults, and adds to `arguments`, which
+ * is zero before the first call. If an option is repeated, its last value counts. Free `arguments` in any case. TR_ERR_USAGE. */
 int tr_arguments_read(const struct tr_syntax *syntax, int argc, char **argv, void *options,
                       struct tr_arguments *arguments);
 void tr_arguments_free(struct tr_arguments *arguments);
 
-/* Writes the words and then the settings to argv[1] and the following elements, which must have room for them and a final NULL. Returns the new argc. */
+/* Writes the words and then the settings to argv[1] and the next elements, and NULL behind them. Returns the new argc. */
 int tr_arguments_join(const struct tr_arguments *arguments, char **argv);
 
-/* The option number i of the command and of the variant (NULL: of none); NULL if there are no more. */
+/* Returns option number i of the command and of the variant (may be NULL); NULL if there are no more. */
 const struct tr_argument *tr_argument_at(const struct tr_syntax *syntax, const struct tr_variant *variant,
                                          size_t i);
 
-/* Flag number i of the built-in classes for the command; NULL if there are no more. *class: whose flag it is. */
+/* Returns flag number i of the built-in classes for the command, and sets *class to the class that has it. NULL: no more. */
 const tr_flag *tr_argument_flag(const struct tr_syntax *syntax, size_t i, const tr_model_class **class);
 
-/* Writes the value of an option as help shows it, "N" or "time|epoch"; then the default, if there is one that help should
- * name, else an empty text. */
+/* tr_argument_value() returns the value of an option as help shows it: "N" or "time|epoch". tr_argument_default() returns the
+ * default that help shows, or an empty text. */
 struct tr_argument_text {
     char text[80];
 };
 struct tr_argument_text tr_argument_value(const struct tr_argument *option);
 struct tr_argument_text tr_argument_default(const struct tr_argument *option, const void *defaults);
 
-/* Whether the command takes settings of this key. */
+/* Returns whether the command takes settings of this key. */
 bool tr_argument_takes_key(const struct tr_syntax *syntax, const char *key);
 
 #endif

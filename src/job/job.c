@@ -11,12 +11,12 @@
 
 #include "base/base.h"
 
-enum { MOST_STAGES = 64, MOST_TASKS = 1024 }; /* lookups are linear */
+enum { MOST_STAGES = 64, MOST_TASKS = 1024 }; /* limits, since lookups are linear */
 enum { LARGEST_FILE = 1 << 20 };
 
 /* ---- the values of a table ---- */
 
-/* The values must not be changed if the job is const. */
+/* The result has no const: if the job is const, the caller must not change the values. */
 struct tr_job_values tr_job_values(const struct tr_job *job)
 {
     size_t n = tr_job_tables[TR_TABLE_JOB].n + tr_job_options(job->class);
@@ -35,7 +35,7 @@ struct tr_job_values tr_job_task_values(const struct tr_job_task *task)
     return (struct tr_job_values){TR_TABLE_TASK, n, (void *)(uintptr_t)task, task->where};
 }
 
-/* Options of a class are in the struct of the class. */
+/* Values of the engine's keys are members of `base`; values of a class's options are members of job->options. */
 struct tr_job_slot tr_job_slot(const struct tr_job_values *values, size_t i)
 {
     const struct tr_job_keys *table = &tr_job_tables[values->table];
@@ -119,7 +119,7 @@ void tr_job_free(struct tr_job *job)
     free(job);
 }
 
-/* The place of a line in messages, "jobs/x.yaml:12"; line 0: the command line. */
+/* The place of a setting in messages: "jobs/x.yaml:12", or the command line for line 0. */
 struct place {
     char text[640];
 };
@@ -131,7 +131,7 @@ static struct place place_of_line(const struct tr_job *job, size_t line)
     return place;
 }
 
-/* Sets name, place and default values of a new stage or task. what: the word for messages. */
+/* Sets name, place and default values of a new stage or task. what: "stage" or "task". */
 static int job_name_values(const struct tr_job *job, const char *what, const char *name, size_t line,
                            struct tr_job_values values, char **own, char **first)
 {
@@ -157,7 +157,7 @@ int tr_job_add_stage(struct tr_job *job, const char *name, size_t line)
     if ((n & (n - 1)) == 0) TR_TRY(TR_GROW(&job->stage, &capacity, n ? 2 * n : 1));
     struct tr_job_stage *stage = &job->stage[n];
     *stage = (struct tr_job_stage){0};
-    job->stages++; /* tr_job_free() now frees it */
+    job->stages++; /* tr_job_free() frees the stage from now on, also after an error */
     TR_TRY(TR_NEW(&stage->where, tr_job_tables[TR_TABLE_STAGE].n));
     return job_name_values(job, "stage", name, line, tr_job_stage_values(stage), &stage->name, &stage->first);
 }
@@ -198,17 +198,17 @@ const char *tr_job_suggest_task(const struct tr_job *job, const char *name)
 
 /* ---- names ---- */
 
-/* The parts of a name tasks.TASK.stages.STAGE.key, of which some may be missing. */
+/* The parts of a full name tasks.TASK.stages.STAGE.key, of which some may be missing. TASK and STAGE may have one character more than
+ * is allowed, so that names that are too long are not accepted. */
 struct route {
-    char task[TR_JOB_LONGEST_WORD +
-              2]; /* one more than is allowed, so that a name that is too long stays too long */
+    char task[TR_JOB_LONGEST_WORD + 2];
     char stage[TR_JOB_LONGEST_WORD + 2];
-    const char *own; /* behind the task */
-    const char *key; /* empty: the name ends with the task or the stage */
-    bool nameless;   /* a name between dots is empty */
+    const char *own; /* the name behind tasks.TASK. */
+    const char *key; /* the name behind task and stage; empty if the full name ends with them */
+    bool nameless;   /* TASK or STAGE is empty */
 };
 
-/* Removes the section and the word behind it from the start of the name, if they are there. */
+/* If route->key starts with section.WORD., removes that from the key and stores WORD. */
 static void route_split(struct route *route, const char *section, char *word)
 {
     size_t length = strlen(section);
@@ -295,8 +295,8 @@ int tr_job_fail_unknown(const char *where, const char *what, const char *name, c
 
 /* ---- adding settings ---- */
 
-/* Adds one setting. The name may start with tasks.TASK. and stages.STAGE. line 0: from the command line, which does not create
- * tasks. item may be NULL; more items may be added to *setting, which may be NULL. */
+/* Adds a setting with a full name, and its task or stage if that is new. line 0: the setting is from the command line, which does
+ * not add tasks to those of a file. item: the value; NULL: the caller adds items to *setting. */
 static int job_add_setting(struct tr_job *job, const char *name, size_t line, const char *item,
                            struct tr_job_setting **setting)
 {
@@ -345,18 +345,18 @@ int tr_job_add_override(struct tr_job *job, const char *argument)
 
 struct reader {
     yaml_parser_t yaml;
-    yaml_event_t event; /* the current one */
-    size_t line;        /* of the current event, or of the key of this value */
+    yaml_event_t event; /* the current event */
+    size_t line;        /* line of the current event; if it is a value, line of its key */
     const char *text;
     size_t length;
     struct tr_job *job;
-    const char *where; /* of a value of the command line; NULL: the line counts */
+    const char *where; /* place, if a value of the command line is read; NULL: `line` is the place */
 };
 
-/* The context of sections: the whole file or one task. */
+/* A scope is a part of the file with sections: the whole file or one task. */
 struct scope {
-    const char *prefix;           /* of names: "" or "tasks.one." */
-    struct tr_job *job;           /* the job of the reader, or of the task */
+    const char *prefix;           /* prefix of its names: "" or "tasks.one." */
+    struct tr_job *job;           /* the whole job, or the job of the task */
     size_t line[TR_JOB_SECTIONS]; /* line of each section; 0: not seen yet */
 };
 
@@ -377,7 +377,7 @@ static int reader_fail_syntax(struct reader *r)
     const char *text = r->text, *end = text + r->length;
     if (r->yaml.error == YAML_MEMORY_ERROR) return tr_fail(TR_ERR_SYSTEM, "out of memory for the job file");
     r->line = r->yaml.problem_mark.line + 1;
-    if (r->yaml.error == YAML_READER_ERROR) { /* detected before parsing: only an offset */
+    if (r->yaml.error == YAML_READER_ERROR) { /* an error of the encoding: only its offset is known */
         r->line = 1;
         for (size_t i = 0; i < tr_min_size(r->yaml.problem_offset, r->length); i++)
             r->line += text[i] == '\n';
@@ -439,7 +439,7 @@ static bool reader_is_null(const struct reader *r)
     return false;
 }
 
-/* ---- keys and values; the current event is the value's first ---- */
+/* ---- keys and values: these functions are called when the current event is the first of the value ---- */
 
 /* Reads a list of texts, or a mapping of names to words as a list of «name: word». */
 static int read_items(struct reader *r, const char *name, bool pairs, struct tr_job_setting *s)
@@ -465,7 +465,7 @@ static int read_items(struct reader *r, const char *name, bool pairs, struct tr_
     }
 }
 
-/* Refuses a value of a wrong kind. own: last part of the name if a section may also be here, else NULL. */
+/* Returns the error of a value of a wrong kind. own: last part of the name if there may also be a section here; otherwise NULL. */
 static int refuse_value(struct reader *r, const char *name, const char *own)
 {
     const struct tr_model_class *class;
@@ -496,9 +496,9 @@ static int read_value(struct reader *r, const char *name, const char *own)
     return TR_OK;
 }
 
-/* ---- mappings; the current event is the value's first, in the end the mapping's last ---- */
+/* ---- mappings: these functions are called at the first event of a value, and return at the last event of its mapping ---- */
 
-/* Advances to the value of the next key. name: prefix and key. */
+/* Advances to the value of the next key, and sets *name to prefix and key; *more = false: there is no other key. */
 static int next_entry(struct reader *r, const char *prefix, struct tr_job_name *name, bool *more)
 {
     TR_TRY(reader_next(r));
@@ -508,7 +508,7 @@ static int next_entry(struct reader *r, const char *prefix, struct tr_job_name *
     *name = tr_job_join(prefix, reader_scalar(r));
     size_t line = r->line;
     TR_TRY(reader_next(r));
-    r->line = line; /* errors in a value below its key are reported for the line of the key */
+    r->line = line; /* if the value begins on another line, errors report the line of its key */
     return TR_OK;
 }
 
@@ -532,7 +532,7 @@ static int expect_mapping(const struct reader *r, const char *name)
 
 static int read_scope(struct reader *r, struct scope *scope);
 
-/* Reads all stages of `job`, or all tasks. */
+/* Reads the section of all stages of `job`, or of all tasks. */
 static int read_named(struct reader *r, struct tr_job *job, const char *section, bool tasks)
 {
     struct tr_job_name prefix = tr_job_join(section, "."), name;
@@ -578,7 +578,7 @@ static int read_scope(struct reader *r, struct scope *scope)
         if (!more) return TR_OK;
         const char *own = name.text + strlen(scope->prefix);
         const struct tr_job_section *section = tr_job_find_section(own);
-        /* A task has no tasks, and its `ranks` is a number or a section. */
+        /* In a task, `tasks` is no section, and `ranks` may be a number, a key of the task, or the section. */
         bool number = r->event.type == YAML_SCALAR_EVENT && !reader_is_null(r) && !strcmp(own, "ranks");
         if (*scope->prefix && (number || !strcmp(own, "tasks"))) section = NULL;
         TR_TRY(section ? read_section(r, scope, section) : read_value(r, name.text, own));
@@ -604,14 +604,14 @@ static int read_document(struct reader *r)
     return TR_OK;
 }
 
-/* Reads the text: a list into `items`, or a job if that is NULL. */
+/* Reads the text of a list into `items`; if that is NULL, reads the text of a job into r->job. */
 static int reader_run(struct reader *r, const char *name, struct tr_job_setting *items)
 {
     int status = TR_OK;
     if (!yaml_parser_initialize(&r->yaml)) return tr_fail(TR_ERR_SYSTEM, "out of memory for %s", name);
     yaml_parser_set_input_string(&r->yaml, (const yaml_char_t *)r->text, r->length);
     if (!items) status = read_document(r);
-    /* the start of the stream, of the document, of the list */
+    /* skip the events for the start of the stream and of the document, and advance to the start of the list */
     for (int i = 0; i < 3 && items && status == TR_OK; i++) status = reader_next(r);
     if (items && status == TR_OK)
         status = read_items(r, name, r->event.type == YAML_MAPPING_START_EVENT, items);
@@ -634,7 +634,7 @@ int tr_job_read_list(const char *where, const char *name, const char *text, stru
     return reader_run(&(struct reader){.text = text, .length = strlen(text), .where = where}, name, items);
 }
 
-/* Reads one byte more than the limit, so that the parser can report files that are too long. */
+/* Reads up to LARGEST_FILE + 1 bytes: tr_job_read_yaml() reports files that are too long. */
 int tr_job_read_text(const char *path, char **text, size_t *length)
 {
     static const char *const forms[] = {"%s.yaml", "%s.yml", "jobs/%s", "jobs/%s.yaml"};
@@ -645,7 +645,7 @@ int tr_job_read_text(const char *path, char **text, size_t *length)
     FILE *file = strcmp(path, TR_STANDARD_INPUT) == 0 ? stdin : fopen(path, "rb");
     int status = file ? TR_NEW(text, LARGEST_FILE + 1) : TR_OK;
     if (file && status == TR_OK) *length = fread(*text, 1, LARGEST_FILE + 1, file);
-    if (status == TR_OK && (!file || ferror(file))) { /* it may be missing, or a folder */
+    if (status == TR_OK && (!file || ferror(file))) { /* there is no such file, or it is a folder */
         int error = errno;
         char meant[640] = "";
         for (size_t i = 0; error == ENOENT && !*meant && i < sizeof forms / sizeof *forms; i++) {

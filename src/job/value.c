@@ -1,4 +1,4 @@
-/* Conversion of one value between text and field. The table `kinds` has one row for each kind. */
+/* Conversion of one value between text and field, the member of a struct that stores it. The table `kinds` has one row per kind. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
@@ -41,11 +41,11 @@ static bool parse_real(const char *text, double *value)
     errno = 0;
     double x = strtod(text, NULL);
     if (!isfinite(x) || (errno == ERANGE && x == 0)) return false;
-    *value = x + 0.0; /* no -0 */
+    *value = x + 0.0; /* -0 becomes 0 */
     return true;
 }
 
-/* Parses an integer: digits, exact up to 64 bits; 1e6, 20.0 and 2^22, if a double represents them exactly. */
+/* Parses an integer: digits, up to 64 bits; a power of two as 2^22; a whole number up to 2^53 as 1e6 or 20.0. */
 static bool parse_integer(const char *text, uint64_t *value)
 {
     double x;
@@ -109,7 +109,7 @@ static bool parse_often(const char *text, struct tr_job_often *often)
 
 /* ---- times ---- */
 
-/* Limits of times. Within them, numbers are written without exponents. */
+/* Limits of times in seconds, within which numbers are written without exponents. */
 #define SHORTEST_TIME 1e-3
 #define LONGEST_TIME  1e9
 
@@ -129,7 +129,7 @@ bool tr_job_duration(const char *text, double *seconds)
     size_t i = 0;
     while (i < UNITS && strcmp(units[i].name, unit) != 0) i++;
     if (i == UNITS || !parse_real(number, &count)) return false;
-    count = units[i].seconds < 1 ? count / 1000 : count * units[i].seconds; /* 1e-3 is not exact in binary */
+    count = units[i].seconds < 1 ? count / 1000 : count * units[i].seconds; /* 0.001 is not exact */
     if (count < SHORTEST_TIME || count > LONGEST_TIME) return false;
     return *seconds = count, true;
 }
@@ -152,7 +152,7 @@ static bool slurm_time(const char *text, double *seconds)
         if (*text != ':') break;
     }
     if (*text || n == 3) return false;
-    double unit = dated || n == 2 ? 3600 : 60; /* of the first part */
+    double unit = dated || n == 2 ? 3600 : 60; /* seconds of a unit of the first part */
     sum = days * 86400;
     for (int i = 0; i <= n; i++, unit /= 60) sum += part[i] * unit;
     if (!(sum > 0) || sum > LONGEST_TIME) return false;
@@ -172,7 +172,8 @@ static bool parse_pace(const char *text, struct tr_job_pace *pace)
     return parse_integer(number, &pace->clocks) && pace->clocks > 0 && pace->clocks <= INT64_MAX;
 }
 
-/* Sets the field of a number, a word or a time. Returns false if the text is not a value of this kind. */
+/* Sets the field of a number, a word or a time. Returns false if the text is not a value of this kind. Word i of a number's key is
+ * stored as the integer -i (2^64 - i) or as the real number -(i + 1). */
 static bool parse_value(void *field, const tr_option *key, const char *text)
 {
     static const char *const switches[] = {"no", "yes", "false", "true", "off", "on"};
@@ -237,8 +238,8 @@ static void put_time(FILE *file, double seconds)
 /* ---- kinds ---- */
 
 static const struct kind {
-    const char *expected, *brief; /* description for errors and for the help */
-    bool numeric;                 /* a number, possibly with a range */
+    const char *expected, *brief; /* descriptions for errors, and for help */
+    bool numeric;                 /* values are numbers, and may have a range */
 } kinds[] = {
     [TR_KIND_TEXT] = {"text (UTF-8)", "text", false},
     [TR_KIND_LIST] = {"a path or a list of paths (UTF-8)", "paths", false},
@@ -361,7 +362,7 @@ struct tr_job_words tr_job_expected(const tr_option *key)
     for (size_t i = 0; key->words && key->words[i]; i++) {
         bool first = i == 0 && !kind->numeric, last = !key->words[i + 1];
         if (i > 0 && !strcmp(key->words[i], key->words[i - 1]))
-            continue; /* auto, if the class has a method of this name */
+            continue; /* «auto» occurs twice if the class has a method of this name */
         words_append(&words, "%s%s", first ? "" : last ? " or " : ", ", key->words[i]);
     }
     return words;
@@ -424,7 +425,8 @@ static int set_text(const struct tr_job_slot *slot, const struct tr_job_setting 
     return list ? tr_job_append(slot->field, text) : tr_copy_string(text, slot->field);
 }
 
-/* A list of YAML; or text, in which brackets mean the same, and else commas end items. Quotes in a file keep the commas. */
+/* Sets a list: from a list in YAML; or from text, which is parsed as YAML if it is in brackets, and otherwise divided at commas. A
+ * text that is quoted in the file is one item, even with commas. */
 static int set_list(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name)
 {
     const struct tr_job_list *items = &s->value;
@@ -432,8 +434,7 @@ static int set_list(const struct tr_job_slot *slot, const struct tr_job_setting 
     int status = TR_OK, depth = 0;
     const char *text = items->n ? items->item[0] : "", *end = text;
     bool whole = s->list || s->quoted;
-    if (!whole &&
-        (*text == '[' || *text == '{')) { /* one list in brackets, not a pattern such as [ab]*.[cd] */
+    if (!whole && (*text == '[' || *text == '{')) { /* unless it is a pattern such as [ab]*.[cd] */
         do depth += (*end == '[' || *end == '{') - (*end == ']' || *end == '}');
         while (depth > 0 && *++end);
         if (depth == 0 && !end[1]) {
@@ -478,14 +479,14 @@ int tr_job_set_default(const struct tr_job_slot *slot, const char *text)
     char *item = (char *)(uintptr_t)text;
     struct tr_job_setting s = {
         .key = item, .where = (char *)(uintptr_t) "default", .commanded = true, .value = {1, &item}};
-    /* No default. The default of a text without a list of words can only be the empty text. */
+    /* There is no default. For a text, "" is a default, and any other word only describes it in help: "<job file>". */
     if (slot->key->kind == TR_KIND_TEXT ? !slot->key->words && *text : !*text) return TR_OK;
     return tr_job_set(slot, &s, slot->key->name);
 }
 
 /* ---- access by name ---- */
 
-/* Finds a value. TR_ERR_CONFIG if it does not exist, or its kind is not in the set wanted_kinds. */
+/* Finds a slot by its name. TR_ERR_CONFIG if there is none, or its kind is not in the set wanted_kinds, described by `wanted`. */
 static int find_typed(const struct tr_job *job, const char *name, unsigned wanted_kinds, const char *wanted,
                       struct tr_job_slot *slot)
 {

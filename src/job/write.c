@@ -14,7 +14,7 @@
 struct writer {
     FILE *file;
     bool json;
-    int indent;       /* of the next line */
+    int indent;       /* number of blanks before the next line */
     const char *next; /* JSON: separator before the next line: "" or "," */
 };
 
@@ -70,7 +70,7 @@ static int put_own(struct writer *w, struct tr_job_values values)
     return TR_OK;
 }
 
-/* Returns whether the job sets the key or uses it. */
+/* Returns whether the job sets the key, or its class and method use the key. */
 static bool is_written(const struct tr_job *job, const struct tr_job_slot *slot)
 {
     return tr_job_uses(job, slot->key) || tr_job_is_own(job, *slot->where);
@@ -85,7 +85,7 @@ static int put_differences(struct writer *w, const struct tr_job *job, const str
         struct tr_job_slot slot = tr_job_slot(&values, i);
         const char *name = slot.key->name;
         bool text = slot.key->kind == TR_KIND_TEXT && !slot.key->words && **(char *const *)slot.field;
-        bool its_own = text || tr_job_is_own(job, *slot.where); /* texts are names and folders */
+        bool its_own = text || tr_job_is_own(job, *slot.where); /* texts are names and folders of the task */
         bool taken =
             tr_job_find(whole, name, &other) && is_written(whole, &other) && tr_job_same(&slot, &other);
         if (is_written(job, &slot) && (its_own || !taken)) TR_TRY(put_setting(w, name, &slot));
@@ -173,9 +173,9 @@ int tr_job_as_text(const tr_job *job, char **text)
 
 struct comparison {
     FILE *changes;   /* permitted differences, as «solve.epochs 10 -> 20, seed 1 -> 2» */
-    size_t allowed;  /* their number */
+    size_t allowed;  /* number of permitted differences */
     size_t refused;  /* number of other differences */
-    char first[640]; /* description of the first of these */
+    char first[640]; /* description of the first difference that is not permitted */
 };
 
 /* Returns the value of a key for messages; the default if the job does not contain it. */
@@ -218,9 +218,9 @@ static void compare_key(struct comparison *c, const struct tr_job *now, const st
     refuse(c, name, before.text, is.text, where);
 }
 
-/* Compares the keys of the job or of a task. prefix: "" or "tasks.NAME."; mine, theirs: the job of the task in `now` and `old`.
- * Differences between the whole jobs are not repeated for their tasks. If the classes of models differ, model.type is reported before
- * the options of the classes. */
+/* Compares the keys of the whole jobs, or of a task. prefix: "" or "tasks.NAME."; mine, theirs: the whole jobs, or the jobs of the
+ * task in `now` and `old`. Differences between the whole jobs are not repeated for their tasks. If the classes of models differ,
+ * model.type is reported before the options of the classes. */
 static void compare_values(struct comparison *c, const struct tr_job *now, const struct tr_job *old,
                            const char *prefix, const struct tr_job *mine, const struct tr_job *theirs)
 {
@@ -309,15 +309,15 @@ bool tr_job_extends(const struct tr_job *now, const char *old_yaml)
 
 /* ---- help ---- */
 
-/* The width is that of the terminal, at most LINE, and LINE elsewhere. If the meaning of a key had less than NARROW columns beside its
- * name, it has its own lines. */
+/* Help has the width of the terminal, up to LINE columns; LINE if it is not printed to a terminal. If less than NARROW columns are
+ * left beside the name of a key, its meaning starts on the next line, after INDENT blanks. */
 enum { LINE = 110, NARROW = 40, INDENT = 8 };
 
 struct widths {
     int name, kind, value, line;
 };
 
-/* Columns of these widths fit almost all texts. The meaning of the other keys starts on the next line. */
+/* Maximum widths of the columns, in which almost all texts fit. The meaning of the other keys starts on the next line. */
 enum { WIDEST_NAME = 26, WIDEST_KIND = 20, WIDEST_VALUE = 11 };
 
 static int help_wider(int width, const char *text, int widest)
@@ -371,7 +371,7 @@ static void help_key(FILE *file, const tr_option *key, struct widths w)
     tr_put_paragraph(file, text, column, w.line);
 }
 
-/* Prints the keys of a table in a section, below the name of their class; section NULL: all keys, without that name. */
+/* Prints the keys that a table has in a section, below the name of their class. section NULL: all keys, without this name. */
 static void help_keys(FILE *file, struct tr_job_keys keys, const char *section, struct widths w)
 {
     bool named = !section || !keys.class;
@@ -397,7 +397,7 @@ static void help_section(FILE *file, const struct tr_job_section *section, struc
         help_keys(file, tr_job_table(t), section->name, w);
 }
 
-/* Prints words from this column, with commas between them. */
+/* Prints words with commas between them, from column `column` on. */
 static void help_words(FILE *file, const char *const *words, int column, struct widths w)
 {
     char text[1024] = "";
@@ -490,7 +490,7 @@ bool tr_job_help(FILE *file, const char *filter)
     }
     bool type = !strcmp(filter, "model.type"), method = !strcmp(filter, "solve.method");
     for (size_t c = 0; c < tr_model_class_count && (type || method);
-         c++) { /* the values are those of all classes */
+         c++) { /* list the values of all classes */
         fprintf(file, "\n %s:\n", tr_model_classes[c]->name);
         if (type) help_words(file, tr_model_classes[c]->types, fprintf(file, "    "), w);
         else help_methods(file, tr_model_classes[c], w);
