@@ -1,5 +1,5 @@
-/* Steps of coordinate descent: a step minimises the quadratic model of the loss over the working set, in blocks of
- * columns, followed by a line search. */
+/* Steps of coordinate descent. A step minimises the quadratic model of the loss over the working set, block by block, and then
+ * searches the length of the step. */
 #include "descent.h"
 
 #include <math.h>
@@ -8,23 +8,23 @@
 
 /* ---- blocks of columns ---- */
 
-/* Copies the rows. Most entries belong to other columns, so a bit for each column of the rows tells which are in the
- * blocks: a bitmap stays in the caches. */
+/* Most entries of the rows belong to columns outside of the blocks. A bitmap of the columns in the blocks finds these quickly,
+ * because it stays in the caches. */
 int tr_blocks_make(const struct tr_descent_rows *rows, const uint32_t *columns, size_t n,
                    struct tr_column_block *blocks)
 {
     size_t n_blocks = (n + TR_BLOCK_COLUMNS - 1) / TR_BLOCK_COLUMNS;
     TR_FREED uint64_t *has = NULL;     /* the bitmap */
-    TR_FREED uint32_t *place = NULL;   /* index of a column in the blocks */
-    TR_FREED uint64_t *entries = NULL; /* of each block so far */
-    TR_FREED size_t *last = NULL;      /* of each block: the last row with an entry, counted from 1 */
+    TR_FREED uint32_t *place = NULL;   /* [column]: its index in `columns` */
+    TR_FREED uint64_t *entries = NULL; /* [block]: number of entries copied so far */
+    TR_FREED size_t *last = NULL;      /* [block]: index + 1 of the last row with an entry; 0: no row yet */
     TR_TRY(TR_NEW(&has, rows->columns / 64 + 1));
     TR_TRY(TR_NEW(&place, rows->columns));
     TR_TRY(TR_NEW(&entries, n_blocks));
     TR_TRY(TR_NEW(&last, n_blocks));
     for (size_t b = 0; b < n_blocks; b++) {
         size_t first = b * TR_BLOCK_COLUMNS, end = tr_min_size(first + TR_BLOCK_COLUMNS, n);
-        uint64_t most = 0; /* entries of the block */
+        uint64_t most = 0; /* number of entries of the block */
         for (size_t k = first; k < end; k++) {
             uint32_t column = columns[k];
             if (column == UINT32_MAX) continue;
@@ -34,7 +34,7 @@ int tr_blocks_make(const struct tr_descent_rows *rows, const uint32_t *columns, 
         }
         struct tr_column_block *block = &blocks[b];
         *block = (struct tr_column_block){.n = end - first};
-        TR_TRY(TR_NEW(&block->row, tr_min_size(rows->n, most))); /* pages that are not used are not touched */
+        TR_TRY(TR_NEW(&block->row, tr_min_size(rows->n, most))); /* too large; unused pages cost nothing */
         TR_TRY(TR_NEW(&block->begin, tr_min_size(rows->n, most) + 1));
         TR_TRY(TR_NEW(&block->column, most));
         TR_TRY(TR_NEW(&block->value, most));
@@ -68,7 +68,8 @@ void tr_block_free(struct tr_column_block *block)
     *block = (struct tr_column_block){.n = 0};
 }
 
-/* Each pair of columns of a row is added once, in the triangle that their order in the row selects. */
+/* The product of a pair of columns is added to one of its two elements of the square, depending on their order in the row. The sum
+ * of the two elements is the element of the triangle. */
 void tr_block_products(const struct tr_column_block *block, const struct tr_row_model *model, float *triangle)
 {
     size_t width = block->n + 1;
@@ -127,18 +128,18 @@ void tr_block_move(const struct tr_column_block *block, const double *change, st
 
 /* ---- a quadratic model with an l1 penalty ---- */
 
-/* Minimises over the coordinates that are not 0, and those without a penalty. Coordinate descent finds the coordinates
- * that are 0, but is slow for correlated columns. */
+/* A minimisation over the support: the coordinates that are not 0, and those without a penalty. Coordinate descent finds the
+ * support, but is slow for correlated columns. */
 struct support {
-    size_t n, penalised; /* coordinates; the first `penalised` ones have the penalty */
+    size_t n, penalised; /* number of coordinates; the first `penalised` of them have the penalty */
     double alpha, *x, *gradient;
-    double *diagonal, *step, *residual, *direction, *product; /* of n elements */
-    /* product = Hessian times vector */
+    double *diagonal, *step, *residual, *direction, *product; /* scratch vectors; diagonal: of the Hessian */
+    /* Sets product to the product of the Hessian and the vector. */
     int (*multiply)(void *state, const double *vector, double *product);
     void *state;
 };
 
-/* Divides memory for five vectors of n elements. */
+/* Divides memory of 5 n elements among the five scratch vectors. */
 static void support_divide(struct support *s, double *memory)
 {
     s->diagonal = memory;
@@ -160,7 +161,7 @@ static double support_dot(const struct support *s, const double *a, const double
     return sum;
 }
 
-/* Σ r²/H_jj: norm of the residual, preconditioned by the diagonal. */
+/* Returns Σ r_j² / H_jj, the square of the residual r in the norm of the diagonal preconditioner. */
 static double support_norm(const struct support *s)
 {
     double sum = 0;
@@ -168,10 +169,11 @@ static double support_norm(const struct support *s)
     return sum;
 }
 
-/* Finds the step to the minimum without sign changes by conjugate gradients with diagonal preconditioning: at most
- * `most` iterations, or until the square of the residual has fallen by the factor `enough`. Halves the step until it
- * lowers the objective, down to the length `least`, and takes it; coordinates that would change their sign become 0.
- * Returns with the change in `direction` and its product. taken: false if no length lowers the objective. */
+/* Takes a step towards the minimum over the support for the current signs. Conjugate gradients with diagonal preconditioning find
+ * the step: at most `most` iterations, or until the square of the residual has fallen by the factor `enough`. The step is halved
+ * until it lowers the objective, down to the length `least`; coordinates that would change their sign become 0. On return
+ * s->direction is the change of x, and s->product its product with the Hessian. *taken: false if no length lowers the objective; x
+ * is then unchanged. */
 static int support_minimise(struct support *s, size_t most, double enough, double least, bool *taken)
 {
     for (size_t j = 0; j < s->n; j++) {
@@ -239,7 +241,7 @@ double tr_quadratic_minimise(struct tr_quadratic *q, double tolerance, int sweep
     support_divide(&s, q->work);
     for (size_t j = 0; j < q->n; j++) s.diagonal[j] = (double)q->gram[j * q->n + j];
     for (int i = 0; i < sweeps; i++) {
-        double most = 0; /* change of a coordinate's own gradient */
+        double most = 0; /* largest change of a coordinate, times its curvature */
         for (size_t j = 0; j < q->n; j++) {
             double curve = s.diagonal[j], old = q->x[j], x = old - q->gradient[j] / curve;
             if (j < q->penalised) x = tr_soft_threshold(x, q->alpha / curve);
@@ -271,7 +273,7 @@ static int descent_max(struct tr_linear *m, double *values, size_t n)
 
 /* ---- the losses of the rows ---- */
 
-/* Lower bound of the curvature. With smaller curvatures the model would be useless at some distance. */
+/* Lower bound of the curvature of a row in the model. With a smaller curvature the model would predict a much too long step. */
 static const double LEAST_CURVE = 1e-6;
 
 int tr_descent_model_rows(struct tr_linear *m)
@@ -302,14 +304,14 @@ int tr_descent_model_rows(struct tr_linear *m)
     return TR_OK;
 }
 
-/* Newton steps. A step that leaves the interval known to contain the minimum is replaced by bisection. */
+/* Takes Newton steps. If a step leaves the interval low .. high, which contains the minimum, bisection replaces the step. */
 int tr_descent_minimise_bias(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     double change = 0, low = -INFINITY, high = INFINITY;
     if (!m->o->bias) return TR_OK;
     for (int i = 0; i < 60; i++) {
-        double sums[2] = {0, 0}; /* slope and curvature of the rows */
+        double sums[2] = {0, 0}; /* Σ slope and Σ curvature over all rows */
         for (size_t k = 0; k < d->rows.n; k++) {
             double y = (double)d->target[k], margin = d->margin[k] + change,
                    one = tr_loss_slope(m->loss, margin, y, 0), weight = tr_descent_weight(d, k);
@@ -341,7 +343,7 @@ static int point_look_at_columns(struct tr_linear *m)
     for (size_t i = 0; i < d->n_mine; i++) {
         uint32_t j = d->mine[i];
         double w = d->weight[j], size = fabs(d->gradient[j]), over = fmax(0, size - d->alpha);
-        double smooth = d->gradient[j] + d->l2 * w; /* gradient of the smooth part */
+        double smooth = d->gradient[j] + d->l2 * w; /* gradient of the objective without alpha |w|₁ */
         double violation =
             w != 0 ? fabs(smooth + (w > 0 ? d->alpha : -d->alpha)) : fmax(0, fabs(smooth) - d->alpha);
         at->absolutes += fabs(w);
@@ -362,8 +364,9 @@ double tr_descent_objective(const struct tr_linear_descent *d)
            0.5 * d->bias_l2 * d->bias * d->bias;
 }
 
-/* Updates the dual value from the slopes times two scales: the largest scale that is feasible without l2, and 1, which
- * is feasible with l2 only. The removed columns are feasible if the loss is not above that of zeros (screen_columns()). */
+/* Updates the dual value from the slopes multiplied by two scales: by the largest scale that is feasible without l2, and by 1,
+ * which is feasible with l2 only. Constraints of removed columns hold if the loss is at most that of zero weights
+ * (screen_columns()). */
 static int point_find_dual(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
@@ -447,7 +450,7 @@ struct set_entry {
     double weight, entries;
 };
 
-/* Sorts frequent columns first, so that columns with many common rows share a block. */
+/* Sorts columns by the logarithm of their frequency, so that columns with many common rows are in the same block. */
 static int set_compare_entries(const void *a, const void *b)
 {
     const struct set_entry *x = a, *y = b;
@@ -457,6 +460,7 @@ static int set_compare_entries(const void *a, const void *b)
     return i != k ? k - i : (x->key > y->key) - (x->key < y->key);
 }
 
+/* Returns whether the column of slot j belongs to the working set. */
 static bool set_matters(const struct tr_linear_descent *d, size_t j)
 {
     return d->weight[j] != 0 || fabs(d->gradient[j]) > d->alpha - d->margin_of_zeros;
@@ -502,13 +506,13 @@ int tr_descent_add_columns(struct tr_linear_descent *d, const tr_key *keys, cons
     return tr_blocks_make(&d->rows, s->column + first, n, s->block + s->blocks - blocks);
 }
 
-/* Adds the columns that matter at any worker. Empties the set before if many of its columns no longer matter, or if all
- * fit into one block. */
+/* Adds the columns that belong to the set (set_matters()) and are not in it. Empties the set first if many of its columns no longer
+ * belong to it, or if the new set fits into one block. */
 static int set_choose_columns(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     size_t workers = (size_t)tr_set_size(m->tr, TR_SET_WORKERS), own = 0, n = 0;
-    double sums[3] = {0, 0, 0}; /* new columns; entries of columns that matter, and of those in the set */
+    double sums[3] = {0}; /* number of new columns; entries of columns that matter; of columns in the set */
     TR_FREED struct set_entry *mine = NULL;
     TR_FREED struct set_entry *all = NULL;
     TR_FREED size_t *bytes = NULL;
@@ -543,7 +547,7 @@ static int set_choose_columns(struct tr_linear *m)
     return tr_descent_add_columns(d, keys, weights, n);
 }
 
-/* Cost of a pass over the blocks first .. end - 1, relative to a pass over all entries of the data. */
+/* Returns the cost of a pass over the blocks first .. end - 1 as a fraction of a pass over all entries of the data. */
 static double step_pass_of_blocks(const struct tr_linear_descent *d, size_t first, size_t end)
 {
     double entries = 0;
@@ -553,10 +557,11 @@ static double step_pass_of_blocks(const struct tr_linear_descent *d, size_t firs
 
 /* ---- conjugate gradients over the non-zero columns of all blocks ----
  *
- * They run between passes over the blocks, which converge slowly if columns of different blocks are correlated, and which
- * need one collective call per block. The last element of a vector belongs to the bias. */
+ * Conjugate gradients run between passes over the blocks, because passes converge slowly if columns of different blocks are
+ * correlated, and need one collective call per block. Vectors have one element per column of the set; the last element belongs to
+ * the bias. */
 
-/* Sums the product over workers and adds the terms of l2 and of the bias. */
+/* Sums the product over the workers, and adds the terms of l2 and of the bias. */
 static int set_complete_product(struct tr_linear *m, const double *vector, double *product)
 {
     const struct tr_linear_descent *d = m->descent;
@@ -576,7 +581,7 @@ static int set_complete_product(struct tr_linear *m, const double *vector, doubl
     return TR_OK;
 }
 
-/* product = Hessian of the model times vector. The products of the rows with the vector are left in d->probe[].move. */
+/* Sets product = (Hessian of the model) × vector, and d->probe[i].move to the product of row i and the vector. */
 static int set_multiply(void *state, const double *vector, double *product)
 {
     struct tr_linear *m = state;
@@ -593,7 +598,7 @@ static int set_multiply(void *state, const double *vector, double *product)
     return set_complete_product(m, vector, product);
 }
 
-/* Takes a step over the non-zero columns of the set, from the gradient of the smooth part of the model. */
+/* Minimises the model over the non-zero columns of the set and the bias by support_minimise(). */
 static int set_follow_support(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
@@ -619,7 +624,7 @@ static int set_follow_support(struct tr_linear *m)
     s.x[set->n] = d->bias_move;
     TR_TRY(set_complete_product(m, s.x, s.gradient));
     s.gradient[set->n] = d->bias_gradient;
-    s.x[set->n] = 0; /* the bias counts from its current value */
+    s.x[set->n] = 0; /* the element of the bias is its change from bias_move */
     d->passes += 0.5 * step_pass_of_blocks(d, 0, set->blocks);
     TR_TRY(support_minimise(&s, 15, 1e-3, 0.1, &taken));
     if (!taken) return TR_OK;
@@ -632,13 +637,13 @@ static int set_follow_support(struct tr_linear *m)
 
 /* ---- a step ---- */
 
-/* The products are computed in each step because the curvature changes; that of a quadratic loss is constant. */
+/* Returns whether a step must compute the Gram matrix of a block. With a quadratic loss, whose curvature is constant, only once. */
 static bool step_needs_products(const struct tr_linear *m, const struct tr_column_block *block)
 {
     return !m->loss->quadratic || block->gram[(block->n + 1) * (block->n + 1) - 1] == 0;
 }
 
-/* Minimises over a block. *most: largest change of a gradient. */
+/* Minimises the model over a block. Raises *most to the largest change of an element of the gradient. */
 static int step_block(struct tr_linear *m, const struct tr_column_block *block, double *next,
                       double tolerance, double *most)
 {
@@ -674,15 +679,12 @@ static int step_block(struct tr_linear *m, const struct tr_column_block *block, 
     return TR_OK;
 }
 
-/* Minimises the quadratic model by passes over the blocks, with conjugate gradients in between, until the changes are
- * small. The model of the first steps is inaccurate, so they make fewer passes. */
+/* Minimises the quadratic model by passes over the blocks, with conjugate gradients in between, until the changes are small. The
+ * first steps make fewer passes, because their model is inaccurate. */
 static int step_minimise_model(struct tr_linear *m)
 {
-    enum {
-        PASSES = 7,
-        ALONE = 2,
-        SUPPORT = 17
-    }; /* SUPPORT: maximum number of passes of conjugate gradients */
+    /* maximum number of passes; passes before the first conjugate gradients; maximum cost of these, in passes */
+    enum { PASSES = 7, ALONE = 2, SUPPORT = 17 };
     int passes = tr_min_int(PASSES, 2 + m->descent->steps++);
     struct tr_linear_descent *d = m->descent;
     const struct tr_descent_set *s = &d->set;
@@ -703,15 +705,15 @@ static int step_minimise_model(struct tr_linear *m)
     return TR_OK;
 }
 
-/* Armijo's rule for proximal steps (Tseng and Yun 2009): finds the largest t among 1, 1/2, 1/4 and so on; 0 if rounding prevents
- * any decrease. */
+/* Searches the length of a step by Armijo's rule for proximal steps (Tseng and Yun 2009). *t: the largest length among 1, 1/2, 1/4
+ * and so on that decreases the objective enough; 0 if rounding prevents any decrease. */
 static int step_search(struct tr_linear *m, double *t)
 {
     const struct tr_linear_descent *d = m->descent;
     const struct tr_descent_set *s = &d->set;
     double rounding = 1e-13 * tr_descent_objective(d), promise = 0;
     for (*t = 1; *t > 1e-4; *t /= 2) {
-        double sums[3] = {0, 0, 0}; /* loss; change of the penalties; first-order change of the loss */
+        double sums[3] = {0}; /* loss at length t; change of the penalties; first-order change of the loss */
         for (size_t i = 0; i < d->rows.n; i++) {
             double move = (double)d->model[i].move + d->bias_move;
             sums[0] += tr_descent_weight(d, i) *
@@ -748,7 +750,7 @@ int tr_descent_step(struct tr_linear *m)
     TR_TRY(descent_max(m, &d->lacking, 1));
     if (d->lacking > d->most_passes) return TR_OK;
     d->lacking = 0;
-    d->passes += 1 + products; /* 1: gradient at the current weights */
+    d->passes += 1 + products; /* 1 for the gradient at the current weights */
     d->margin_of_zeros = 0.5 * fmin(d->at.violation, d->alpha);
     TR_FREED float *triangle = NULL;
     TR_TRY(TR_NEW(&triangle, (TR_BLOCK_COLUMNS + 1) * (TR_BLOCK_COLUMNS + 2) / 2));
@@ -760,7 +762,7 @@ int tr_descent_step(struct tr_linear *m)
         TR_TRY(tr_turn_end(m->tr, TR_OK));
         TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F32, triangle, tr_block_triangle(block)));
         tr_block_set_gram(block, triangle, d->at.curve + d->bias_l2, d->l2);
-        for (size_t k = 0; k < block->n && !m->o->bias; k++) /* the bias does not move */
+        for (size_t k = 0; k < block->n && !m->o->bias; k++) /* without a bias, its element must not change */
             block->gram[block->n * (block->n + 1) + k] = block->gram[k * (block->n + 1) + block->n] = 0;
     }
     TR_TRY(step_minimise_model(m));

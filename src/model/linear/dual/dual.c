@@ -376,8 +376,8 @@ static bool shared_leaves(const tr_worker *me, struct tr_linear *m, const struct
 /* Takes steps up to the position `end`. shared: other members take steps at the same time.
  *
  * The order of an epoch follows from a fixed random order: position s has row order[(step · s + begin) mod n]. A new shuffle per
- * epoch would be serial work. After every `taken` rows the anchor moves by the fraction taken / n of b'. Two members may do it from
- * the same old anchor. Its step is then slightly larger, which does no harm because the bias changes by the same amount. */
+ * epoch would be serial work. After every `taken` rows the anchor moves by the fraction taken / n of b'. Two members may start from
+ * the same old anchor. The step is then slightly larger, which does no harm because the bias changes by the same amount. */
 static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows,
                               uint64_t end, bool shared)
 {

@@ -5,43 +5,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* State of a coordinate: w; w and its sum; y, z and the sum. */
-enum shape { PLAIN, MEAN, KATYUSHA, SNAPSHOT /* for reading: the snapshot */ };
+/* The numbers that a coordinate has: PLAIN (svrg) w; MEAN (svrg++) w and sum; KATYUSHA y, z and sum. SNAPSHOT: functions read the
+ * snapshot instead. */
+enum shape { PLAIN, MEAN, KATYUSHA, SNAPSHOT };
 
-/* Access to coordinates: a value of enum tr_update_mode, or HELD: chunks of a replica on demand. */
+/* How steps access coordinates: a value of enum tr_update_mode; or HELD: chunks of a replica on demand are held meanwhile. */
 enum { HELD = TR_UPDATE_HOGWILD + 1 };
 
-/* The bias may have no λ. */
+/* Kinds of coordinates, in tr_variance.side. The bias may have no λ. */
 enum { WEIGHT, BIAS };
 
 enum {
-    LEAD = 8,    /* rows drawn ahead */
-    RESERVE = 8, /* steps that a worker takes from the common counter together */
-    BLOCK = 64,  /* rows whose slopes are computed together */
-    BITS = 7,    /* of the number of missed steps, per table */
+    LEAD = 8,    /* number of rows that are drawn ahead, for prefetching */
+    RESERVE = 8, /* rows of the steps that a worker takes from the common counter with one atomic addition */
+    BLOCK = 64,  /* number of rows whose slopes are computed together */
+    BITS = 7,    /* bits of the number of missed steps that one table of powers covers */
     POWERS = 1 << BITS,
-    LEVELS = 5
+    LEVELS = 5 /* number of tables */
 };
 
-/* Inlined functions, for which shape and access are constants. */
+/* Functions that are inlined, so that the compiler knows the arguments shape and kind (of access) as constants. */
 #define ALWAYS static inline __attribute__((always_inline))
 
+/* The numbers of a coordinate. y is w for svrg and svrg++; for katyusha y and z are relative to the snapshot. s is the sum. */
 struct point {
     double z, y, s;
 };
 
-/* One step, or several, on a coordinate that none of the rows has, driven by the constant f:
+/* The linear map by which one or several steps change a coordinate that none of their rows has. f is a constant of the coordinate:
  *
  *     z' = zz z + zf f
  *     y' = yz z + yy y + yf f
  *     s' = sz z + sy y + ss s + sf f
  *
- * y is w for all but katyusha, which counts y and z from the snapshot. */
+ * Its members are the factors in these formulas. */
 struct map {
     double zz, zf, yz, yy, yf, sz, sy, ss, sf;
 };
 
-/* The same without the members that a method does not need. */
+/* The maps of svrg and of svrg++, which need fewer factors: y is yy, f is yf. */
 struct map_plain {
     double y, f;
 };
@@ -49,39 +51,41 @@ struct map_mean {
     double y, f, sy, sf;
 };
 
+/* Constants of all weights, or of the bias. */
 struct side {
-    double l2, rate_z, rate_y; /* rates of the gradient of a row, per row of the batch */
-    void *power; /* one of the three structs: entry i of level l is the map to the power i · 2^(BITS l) */
+    double l2, rate_z, rate_y; /* λ; factors of a row's gradient in a step of z and of y */
+    void *power; /* array of one of the three structs; [l · POWERS + i]: power i · 2^(BITS l) of the map */
 };
 
 struct tr_variance {
     const struct tr_problem *problem;
     int method;
     enum shape shape;
-    bool is_large; /* larger than the L2 cache */
+    bool is_large; /* the model is larger than the L2 cache, so that coordinates are prefetched */
     double rate, tau1, tau3;
-    double fading;       /* factor of the sum in each step */
+    double fading; /* factor by which each step multiplies the sum: θ⁻¹ of Allen-Zhu; 1 except for katyusha */
     struct side side[2]; /* WEIGHT, BIAS */
-    size_t batch, mask;
-    uint64_t reserve;
-    size_t *row;   /* ring of rows drawn */
-    double *slope; /* of a batch */
+    size_t batch;
+    uint64_t reserve; /* number of steps that a worker takes from the common counter together */
+    size_t mask;      /* number of elements of `row` - 1 */
+    size_t *row;      /* ring buffer: rows that have been drawn */
+    double *slope;    /* slope differences of the rows of a step */
 };
 
-/* Rows that are drawn. */
+/* Source of the rows of steps: rows first .. first + n - 1. */
 struct tr_draw {
     struct tr_rng *rng;
     size_t first, n;
 };
 
-/* A chunk that is locked or held: coordinate j is at place j + offset of each array. */
+/* A chunk that is locked or held. Its coordinate j is at place j + offset of each array. */
 struct visit {
     size_t chunk, offset;
 };
 
 /* ---- concurrent changes ---- */
 
-/* Locks are held for some hundred cycles, unless their owner is preempted: then it needs a core to release them. */
+/* Locks a chunk. Locks are held for some hundred cycles only; if it takes longer, the owner was preempted and needs a core. */
 static inline void steps_lock(uint32_t *word)
 {
     enum { PATIENCE = 100 };
@@ -90,7 +94,7 @@ static inline void steps_lock(uint32_t *word)
             if (++turn >= PATIENCE) sched_yield();
 }
 
-/* Compare and swap: replaces *from by `to`; if the memory has another value, copies it to *from and returns false. */
+/* Compare and swap: if *at equals *from, sets *at = to and returns true; else sets *from = *at and returns false. */
 ALWAYS bool swap_f32(float *at, float *from, float to)
 {
     return __atomic_compare_exchange(at, from, &to, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
@@ -103,14 +107,14 @@ ALWAYS bool swap_f64(double *at, double *from, double to)
 
 /* ---- missed steps ---- */
 
-/* Returns max(0, t - seen), without a branch, which would often be mispredicted. */
+/* Returns max(0, t - seen), the number of missed steps. Without a branch, because it would often be mispredicted. */
 ALWAYS uint32_t steps_missed(uint32_t t, uint32_t seen)
 {
     int32_t missed = (int32_t)(t - seen);
     return (uint32_t)(missed & ~(missed >> 31));
 }
 
-/* w after missed steps, from the tables of svrg or svrg++. */
+/* Defines functions that return w after missed steps, for svrg and svrg++. */
 #define AFTER_W(NAME, MAP)                                                                                   \
     ALWAYS double NAME(const struct side *side, uint32_t missed, double w, double f)                         \
     {                                                                                                        \
@@ -158,11 +162,11 @@ ALWAYS void after(int shape, const struct side *side, uint32_t missed, double f,
 
 /* ---- tables ---- */
 
-/* Fills the rates and powers of weights or of the bias. a: rate of z.
+/* Fills the constants of weights or of the bias. a: rate of z; l2: λ, or 0 for a bias without it. The map of one step is
  *
  * svrg, svrg++: w' = w - η (f + λ w), s' = s + w'.
- * katyusha: counted from the snapshot, with f = μ + λ x̃ and p = 1/(1 + a λ), q = 1/(1 + η λ) of the proximal steps,
- * z' = p (z - a f), y' = q (τ₁z + τ₃y - η f), s' = s / (1 + a σ) + y'. */
+ * katyusha: relative to the snapshot, with f = μ + λ x̃ and the factors p = 1/(1 + a λ), q = 1/(1 + η λ) of the proximal steps,
+ * z' = p (z - a f), y' = q (τ₁z + τ₃y - η f), s' = s / (1 + a σ) + y', where σ is the λ of the weights. */
 static int steps_make_side(const struct tr_variance *v, double a, double l2, struct side *side)
 {
     double rows = (double)v->batch, p = 1 / (1 + a * l2), q = 1 / (1 + v->rate * l2), kept = 1 - v->rate * l2;
@@ -189,7 +193,7 @@ static int steps_make_side(const struct tr_variance *v, double a, double l2, str
     for (size_t level = 0; level < LEVELS; level++) {
         struct map power = {.zz = 1, .yy = 1, .ss = 1};
         for (size_t i = 0; i < POWERS; i++) {
-            const struct map m = power, by = step; /* the next power applies m, and then by */
+            const struct map m = power, by = step; /* the next power is m followed by `by` */
             size_t at = level * POWERS + i;
             if (v->shape == PLAIN) ((struct map_plain *)side->power)[at] = (struct map_plain){m.yy, m.yf};
             else if (v->shape == MEAN)
@@ -210,7 +214,7 @@ static int steps_make_side(const struct tr_variance *v, double a, double l2, str
     return TR_OK;
 }
 
-/* Returns the sum of the weights of the iterates of an epoch: 1 + 1/θ + 1/θ² up to 1/θ^(m-1). */
+/* Returns Σ 1/θ^i for i = 0 .. steps - 1, with 1/θ = fading: the total weight of the iterates in the sum of an epoch. */
 static double steps_total_weight(const struct tr_variance *v, uint64_t steps)
 {
     double fades = -log(v->fading), m = (double)steps;
@@ -223,7 +227,7 @@ static int steps_open(struct tr_variance *v, const struct tr_variance_options *o
 {
     double sigma = v->problem->l2, a = 0;
     if (v->shape == KATYUSHA) {
-        /* Allen-Zhu 2017: τ₂ = 1/2, a = 1/(3 τ₁ L), η = 1/(3L); τ₁ by σ, without it by epoch */
+        /* Allen-Zhu 2017: τ₂ = 1/2, a = 1/(3 τ₁ L), η = 1/(3L); τ₁ depends on σ, or on the epoch if σ = 0 */
         v->tau1 =
             sigma > 0 ? fmin(sqrt((double)o->steps * sigma * v->rate), 0.5) : 2 / ((double)o->epoch + 4);
         v->tau3 = 0.5 - v->tau1;
@@ -323,7 +327,7 @@ uint64_t tr_variance_epoch_steps(int method, double n, double inner, size_t batc
 
 /* ---- the full stage ---- */
 
-/* Replaces margins by slopes, and returns the sum of the losses if `loss` is given. */
+/* Replaces margins by slopes. Returns the sum of the losses, or 0 if loss is NULL. */
 static double full_slopes(const struct tr_problem *p, size_t n, const float *target, double *margin,
                           const double *loss)
 {

@@ -1,5 +1,6 @@
-/* The stages of variance reduction for one element type: included by steps.c with REAL, SWAP and NAME(x) defined. No
- * include guard. Elements are REAL in memory; all arithmetic is in doubles, as differences of near gradients need it. */
+/* The stages of variance reduction for one element type. steps.c includes this file once per type, hence no guard; it defines REAL
+ * (the type), SWAP (compare and swap of it) and NAME(x). Elements are REAL in memory; arithmetic is in doubles, because small
+ * differences of slopes would be lost in f32. */
 
 struct NAME(model) {
     const struct tr_variance *v;
@@ -25,14 +26,14 @@ ALWAYS struct NAME(model)
 
 /* ---- one coordinate, at place j of every array ---- */
 
-/* The constant f of its map. */
+/* Returns the constant f of the map of a coordinate. */
 ALWAYS double NAME(force)(const struct NAME(model) * m, int shape, int side, size_t j)
 {
     double f = (double)m->mu[j];
     return shape == KATYUSHA ? f + m->v->side[side].l2 * (double)m->snapshot[j] : f;
 }
 
-/* Its state, in the coordinates of the maps. */
+/* Returns the numbers of a coordinate, for katyusha relative to the snapshot. */
 ALWAYS struct point NAME(point)(const struct NAME(model) * m, int shape, size_t j)
 {
     if (shape == PLAIN) return (struct point){.y = (double)m->w[j]};
@@ -41,7 +42,7 @@ ALWAYS struct point NAME(point)(const struct NAME(model) * m, int shape, size_t 
     return (struct point){.z = (double)m->z[j] - at, .y = (double)m->w[j] - at, .s = m->sum[j]};
 }
 
-/* Returns x_j at step t, or of the snapshot, without a change of the model. */
+/* Returns element j of the point at which step t computes its slopes (w; katyusha: x), without changing the model. */
 ALWAYS double NAME(read)(const struct NAME(model) * m, int shape, int side, size_t j, uint32_t t)
 {
     if (shape == SNAPSHOT) return (double)m->snapshot[j];
@@ -56,7 +57,7 @@ ALWAYS double NAME(read)(const struct NAME(model) * m, int shape, int side, size
     return (double)m->snapshot[j] + m->v->tau1 * at.z + m->v->tau3 * at.y;
 }
 
-/* Applies missed steps up to step t, and adds dz to z and dy to the iterate. */
+/* Applies the missed steps before step t, and adds dz to z and dy to the iterate. */
 ALWAYS void NAME(change)(const struct NAME(model) * m, int shape, int side, size_t j, uint32_t t, double dz,
                          double dy)
 {
@@ -70,8 +71,8 @@ ALWAYS void NAME(change)(const struct NAME(model) * m, int shape, int side, size
     if (shape != PLAIN) m->sum[j] = at.s + dy;
 }
 
-/* The same if other processes do it at the same time: the process that changes `last` applies the missed steps, and each element
- * changes by itself. */
+/* As change(), if other processes change the coordinate at the same time. The process that increases last[j] applies the missed
+ * steps. z, w and sum change by one atomic operation each. */
 ALWAYS void NAME(change_atomic)(const struct NAME(model) * m, int shape, int side, size_t j, uint32_t t,
                                 double dz, double dy)
 {
@@ -106,7 +107,9 @@ ALWAYS void NAME(change_atomic)(const struct NAME(model) * m, int shape, int sid
 
 /* ---- one row ---- */
 
-/* Rows are processed chunk by chunk if chunks are locked or held; otherwise a row is one chunk. */
+/* Locks or holds the chunk of coordinate j, if the kind of access requires it. The coordinates of a row are processed chunk by
+ * chunk: enter() before the first coordinate of a chunk, stays() tests whether j is in the same chunk, leave() after the last
+ * coordinate. */
 ALWAYS struct visit NAME(enter)(const struct NAME(model) * m, int kind, size_t j)
 {
     const tr_updates *u = m->updates;
@@ -129,14 +132,14 @@ ALWAYS void NAME(leave)(const struct NAME(model) * m, int kind, struct visit at,
     if (kind == HELD) tr_replica_release(m->updates->replica, at.chunk, changed);
 }
 
-/* x_i · x at step t. */
+/* Returns the margin of row i at the point of step t, or at the snapshot. */
 ALWAYS double NAME(margin)(const struct NAME(model) * m, int shape, int kind, size_t i, uint32_t t)
 {
     const struct tr_problem *p = m->v->problem;
     const uint32_t *column = p->rows.column;
     const float *value = p->rows.value;
     uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
-    double a = 0, b = 0, c = 0; /* in turn, so that additions overlap */
+    double a = 0, b = 0, c = 0; /* three sums in turn, so that the processor overlaps the additions */
     while (k < end) {
         struct visit at = NAME(enter)(m, kind, column[k]);
         do {
@@ -163,7 +166,7 @@ ALWAYS void NAME(move)(const struct NAME(model) * m, int shape, int kind, int si
     else NAME(change)(m, shape, side, j, t, dz, dy);
 }
 
-/* Applies missed steps to the coordinates of the row, and moves them by -by x_i. */
+/* Applies missed steps to the coordinates of row i, and adds -by x_i times the rates. */
 ALWAYS void NAME(move_row)(const struct NAME(model) * m, int shape, int kind, size_t i, uint32_t t, double by)
 {
     const struct tr_problem *p = m->v->problem;
@@ -187,7 +190,7 @@ ALWAYS void NAME(move_row)(const struct NAME(model) * m, int shape, int kind, si
     NAME(leave)(m, kind, at, true);
 }
 
-/* Returns x_i · w of a constant vector; the same bits as margin(). */
+/* Returns x_i · w for a vector that does not change, with the same bits as margin(). */
 ALWAYS double NAME(dot)(const struct tr_problem *p, size_t i, const REAL *w)
 {
     const uint32_t *column = p->rows.column;
@@ -216,7 +219,7 @@ ALWAYS double NAME(dot)(const struct tr_problem *p, size_t i, const REAL *w)
 
 /* ---- steps ---- */
 
-/* Rows come in random order, so their data are prefetched some rows ahead. */
+/* Draws a row, some rows before it is used, and prefetches its data. */
 ALWAYS void NAME(draw)(struct tr_variance *v, const struct tr_draw *from, const REAL *slope, uint64_t drawn)
 {
     size_t i = from->first + (size_t)tr_rng_below(from->rng, from->n);
@@ -249,7 +252,7 @@ ALWAYS void NAME(fetch_model)(const struct NAME(model) * m, int shape, size_t i)
     }
 }
 
-/* Returns φ' at x minus φ' at the snapshot. */
+/* Returns φ' of row i at the point of step t minus φ' at the snapshot. */
 ALWAYS double NAME(slope)(const struct NAME(model) * m, int shape, int kind, size_t i, const REAL *slope,
                           uint32_t t)
 {
@@ -257,7 +260,7 @@ ALWAYS double NAME(slope)(const struct NAME(model) * m, int shape, int kind, siz
     double y = (double)p->target[i];
     double at = tr_loss_slope(p->loss, NAME(margin)(m, shape, kind, i, t), y, p->shape);
     if (slope) return at - (double)slope[i];
-    /* rounded as in the full stage */
+    /* rounded to REAL, as the full stage rounds slopes */
     return at - (double)(REAL)tr_loss_slope(p->loss, NAME(margin)(m, SNAPSHOT, kind, i, t), y, p->shape);
 }
 
