@@ -1,4 +1,4 @@
-/* The saved model: model.h5, topics of new documents, predict, evaluate and inspect. */
+/* The saved model: model.h5, inference for new documents, predict, evaluate and inspect. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -13,10 +13,9 @@
 
 /* The counts n_wk are stored sparse, in the form of scipy's csr_matrix: entries row_begin[w] .. row_begin[w + 1] - 1 of
  * `topic` and `count` belong to word w. Together with alpha, topic_tokens and the attribute beta they are the whole model: the
- * probability of a word in a topic is (n_wk + beta) / (topic_tokens[k] + words × beta). Topics and words are numbered from 0.
- */
+ * probability of a word in a topic is (n_wk + beta) / (topic_tokens[k] + words × beta). Topics and words are numbered from 0. */
 
-/* In the file all words have the length of the longest one, without a terminating zero. */
+/* Writes n words of the vocabulary. In the file all words have the length of the longest word, without a terminating zero. */
 static int fill_words(void *lda, uint64_t first, size_t n, void *values)
 {
     const struct tr_lda_vocabulary *v = &((struct tr_lda *)lda)->vocabulary;
@@ -38,7 +37,7 @@ int tr_lda_fields(void *lda, tr_fields *f)
     struct tr_lda_saved *s = &m->saved;
     struct tr_lda_vocabulary *v = &m->vocabulary;
     bool reads = tr_fields_read(f);
-    if (!reads) { /* alpha and beta are known to workers; the rank that writes reads the tables */
+    if (!reads) { /* workers have alpha and beta (other ranks 0); rank 0, which writes, reads the tables */
         if (!m->alpha) TR_TRY(TR_NEW(&m->alpha, m->topics));
         TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, m->alpha, m->topics));
         TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &m->beta, 1));
@@ -91,7 +90,8 @@ int tr_lda_fields(void *lda, tr_fields *f)
                           &v->stride);
 }
 
-/* The centre of a topic is a document of mean length with this topic only. Files number words from 1. */
+/* Returns a centre per topic for model.init of kmeans: the expected counts of a document of mean length with this topic only. Data
+ * files number words from 1, hence first_index 1. */
 int tr_lda_centres(const void *lda, tr_saved_centres *c)
 {
     const struct tr_lda *m = lda;
@@ -121,8 +121,8 @@ void tr_lda_saved_close(struct tr_lda_saved *s)
 
 /* ================ inference ================ */
 
-enum { STEPS = 200 };
-static const double still = 1e-4; /* sum of the changes of θ at which the iteration ends */
+enum { STEPS = 200 };             /* maximum number of steps of an inference */
+static const double still = 1e-4; /* the iteration ends when the sum of the changes of θ is at most this */
 
 int tr_lda_phi_open(uint32_t topics, uint64_t words, const int64_t *total, const double *alpha, double beta,
                     const uint64_t *begin, const uint16_t *topic, const uint32_t *count,
@@ -148,7 +148,8 @@ void tr_lda_phi_close(struct tr_lda_phi *phi)
     *phi = (struct tr_lda_phi){0};
 }
 
-/* Computes share_k = θ_k / (n_k + Vβ), so that p(word) = β Σ share + Σ n_wk share_k. Returns the first term. */
+/* Computes share_k = θ_k / (n_k + Vβ), so that p(word) = β Σ share_k + Σ n_wk share_k. Returns the first term, equal for all
+ * words. */
 static double set_shares(const struct tr_lda_phi *phi, const double *theta)
 {
     double sum = 0;
@@ -159,6 +160,7 @@ static double set_shares(const struct tr_lda_phi *phi, const double *theta)
     return phi->beta * sum;
 }
 
+/* Returns the second term, Σ n_wk share_k. */
 static double lda_counted(const struct tr_lda_phi *phi, uint32_t word)
 {
     double sum = 0;
@@ -167,8 +169,8 @@ static double lda_counted(const struct tr_lda_phi *phi, uint32_t word)
     return sum;
 }
 
-/* One step of expectation maximisation: next = expected tokens of each topic given θ = now, then now ∝ α + next. Returns the
- * change of now. */
+/* Performs a step of expectation maximisation: `next` gets the expected tokens of each topic for θ = `now`; then `now` ∝ α +
+ * `next`. Returns the sum of the changes of `now`. */
 static double lda_step(const struct tr_lda_phi *phi, double tokens, size_t n, const uint32_t *word,
                        const float *count)
 {
@@ -245,7 +247,7 @@ static void close_file(gzFile *file)
 int tr_lda_vocabulary_read(const char *path, uint64_t words, struct tr_lda_vocabulary *vocabulary)
 {
     struct tr_lda_vocabulary v = {.stride = 1};
-    TR_FREED char *text = NULL; /* all words as strings */
+    TR_FREED char *text = NULL; /* all words, each with a terminating zero */
     size_t used = 0, capacity = 0;
     char line[TR_LDA_LONGEST_WORD + 4]; /* large enough to detect a word that is too long */
     errno = 0;
@@ -293,19 +295,19 @@ const char *tr_lda_word(const struct tr_lda_vocabulary *v, uint64_t word, char *
 
 /* ================ documents ================ */
 
-/* Reads documents of files one by one. */
+/* State of a command that reads documents of files one by one. */
 struct reading {
     struct tr_lda *m;
     tr_query *query;
-    uint32_t *word; /* n words of this document that the model has */
-    float *count;   /* their counts, and 2 × n numbers of scratch memory */
+    uint32_t *word; /* the n words of the current document that the model has */
+    float *count;   /* counts of these words, followed by 2 × n numbers of scratch memory */
     size_t n, word_capacity, count_capacity;
-    uint64_t unknown;             /* tokens of words that the model does not have */
+    uint64_t unknown;             /* number of tokens of words that the model does not have */
     double *theta;                /* predict: the mixture */
-    struct share *share;          /* predict: the mixture in descending order */
+    struct share *share;          /* predict: the mixture, sorted by descending share */
     struct tr_lda_completion sum; /* evaluate */
-    uint64_t documents;
-    int (*document)(struct reading *r, uint64_t number);
+    uint64_t documents;           /* evaluate: number of documents with words of the model */
+    int (*document)(struct reading *r, uint64_t number); /* processes the current document */
 };
 
 static int read_documents(void *state, const tr_records *records)
@@ -342,7 +344,7 @@ static int read_all(struct reading *r)
 
 /* ---- predict ---- */
 
-/* Without --top: minimum share of a topic that is printed. */
+/* Topics with a smaller share are not printed unless --top is given. */
 static const double least_share = 0.01;
 
 struct share {
@@ -422,11 +424,11 @@ int tr_lda_answer(void *lda, tr_query *query)
 
 /* ================ inspect ================ */
 
-/* The `most` most relevant words of each topic: relevance λ log p(w|k) + (1 - λ) log (p(w|k) / p(w)) prefers words that
- * distinguish topics to words that are frequent in all. Sievert and Shirley, LDAvis, 2014, with λ = 0.6. */
+/* A word in the list of the most relevant words of a topic. Relevance, λ log p(w|k) + (1 - λ) log (p(w|k) / p(w)), prefers words
+ * that distinguish topics to words that are frequent in every topic (Sievert and Shirley, LDAvis, 2014, with λ = 0.6). */
 struct top_word {
     uint64_t word;
-    double relevance; /* -INFINITY: none */
+    double relevance; /* -INFINITY: unused element of the list */
 };
 static const double lambda = 0.6;
 

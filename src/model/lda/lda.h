@@ -1,20 +1,23 @@
 /* Topic models (latent Dirichlet allocation) on many workers.
  *
- * Documents, the topics of their tokens and the counts n_dk stay with their worker. Words are divided into blocks
- * (see the sampler), which rotate through the group. In each round a member samples its tokens of the words in its current block.
- * At most SUMS times per sweep the group sums the changes of the totals n_k. Across nodes a sum is waited for when the
- * next one begins. A clock is one rotation, which is one sweep over all tokens.
+ * A token is one occurrence of a word in a document; it has one topic. n_dk is the number of tokens of document d with topic k,
+ * n_wk that of word w, and n_k, the total, that of all documents. V is the number of words, T_w the number of tokens of word w.
+ * K is the number of topics, α_k and β are the priors.
+ *
+ * Documents, the topics of their tokens and the counts n_dk stay with their worker. Words are divided into blocks (see below),
+ * which rotate through the group. In each round a member samples its tokens of the words in its current block. At most SUMS times
+ * per sweep the group sums the changes of the totals n_k. Between machines, the group waits for a sum only when it starts the next
+ * one. A clock is one rotation, which is one sweep over all tokens.
  *
  * With one group the table `words` is written at the end only. With several groups it contains n_wk of all groups. The
  * member that has a block in the first rounds of a clock reads it from the table and makes a copy. The member that has it
- * in the last rounds adds the difference from that copy, which is the change made by the group, to the table. Each update
- * thus counts once. A group reads its own updates in the next clock: under BSP together with all others, otherwise because
- * a group waits until its own have arrived. The counts of each group are never negative, hence no sum of them is, and a
- * worker finds all of its own tokens in the block even if updates of other groups are missing.
+ * in the last rounds subtracts this copy from the block, and adds the difference, the change made by the group, to the table. Each
+ * change thus counts once. A group reads its own changes in the next clock: under BSP the changes of all groups have arrived then,
+ * otherwise the group waits for its own. Each group's counts, and thus their sums, are never negative. A worker finds all of its
+ * own tokens in a block even if changes of other groups are missing.
  *
- * Source: Newman et al., Distributed algorithms for topic models, JMLR 2009; Yu et al., Angel, section 5 (LDA by
- * rotation); Wang et al., STRADS (totals that are a round old).
- */
+ * Sources: Newman et al., Distributed algorithms for topic models, JMLR 2009; Yu et al., Angel, section 5 (LDA by
+ * rotation); Wang et al., STRADS (totals that are a round old). */
 #ifndef TR_MODEL_LDA_H
 #define TR_MODEL_LDA_H
 
@@ -22,15 +25,13 @@
 
 /* ================ counts of words (sampler.c) ================ */
 
-/* Counts of topics per word, n_wk, in blocks of words.
+/* A block contains the counts n_wk of some words; the counts of one word are a row.
  *
- * Words are divided into blocks; a member works on one block per round of the rotation. The rows of a block are in one piece
- * of memory of fixed size, which the ranks of a node can share or send as one message. A row has room for every topic that
- * its word can have: a word with few tokens (T_w over all documents) has a list of at most T_w pairs of topic and count, the
- * others have one count per topic.
+ * A member works on one block per round of the rotation. The rows of a block are adjacent in memory of fixed size, which the ranks
+ * of a machine can share or send as one message. A row has room for every topic that its word can have: if a word has few tokens,
+ * its row is a list of at most T_w pairs of topic and count, otherwise an array with one count per topic.
  *
- * The caller owns the memory of a block. It must be zero at first and aligned to 64 bytes.
- */
+ * The caller owns the memory of a block. It must be zero at first and aligned to 64 bytes. */
 
 enum { TR_LDA_TOPICS = 65535 }; /* maximum number of topics */
 
@@ -42,32 +43,32 @@ enum tr_lda_row {
     TR_LDA_WIDE   /* uint32_t count[topics]: T_w > 65535 */
 };
 
-/* Assignment of words to blocks, the same on all ranks. The place of a word is its position in the order of blocks. */
+/* Assignment of words to blocks, the same on all ranks. The place of a word is its index in the list of all words sorted by block,
+ * and in a block by descending frequency. */
 struct tr_lda_layout {
     uint32_t topics;
     uint64_t words;
     int blocks;
-    uint64_t *first;  /* block b has the places first[b] .. first[b + 1] - 1 */
-    uint64_t *word;   /* by place; in a block in descending order of frequency */
-    uint64_t *place;  /* by word */
-    uint64_t *row;    /* by place: offset of the row in the memory of its block, in bytes */
-    uint8_t *kind;    /* by place: enum tr_lda_row */
-    uint64_t *bytes;  /* by block */
-    uint32_t *tokens; /* by word: T_w */
+    uint64_t *first;  /* block b has the words at the places first[b] .. first[b + 1] - 1 */
+    uint64_t *word;   /* word[p] is the word at place p */
+    uint64_t *place;  /* place[w] is the place of word w */
+    uint64_t *row;    /* per place: offset of the row in the memory of its block, in bytes */
+    uint8_t *kind;    /* per place: enum tr_lda_row */
+    uint64_t *bytes;  /* per block: size of its memory */
+    uint32_t *tokens; /* per word: T_w */
 };
 
 /* Divides the words 0 .. words - 1 into blocks with similar numbers of tokens.
  *
  * @param [in]  tokens  T_w of each word
  * @param [out] layout  free it with tr_lda_layout_close(), also after an error
- * @return TR_ERR_CONFIG if topics is not in 1 .. TR_LDA_TOPICS, TR_ERR_DATA if a word has 2³¹ tokens or more
- */
+ * @return TR_ERR_CONFIG if topics is not in 1 .. TR_LDA_TOPICS, TR_ERR_DATA if a word has 2³¹ tokens or more */
 int tr_lda_layout_open(const uint64_t *tokens, uint64_t words, uint32_t topics, int blocks,
                        struct tr_lda_layout *layout);
 void tr_lda_layout_close(struct tr_lda_layout *layout);
 
-/* Returns the part of the word at this place, if the words are divided into parts with similar numbers of tokens that each
- * consist of words of few blocks. */
+/* Returns the part that contains the word at a place. The words are divided into `parts` parts with similar numbers of tokens; each
+ * part consists of words of few blocks. */
 uint32_t tr_lda_layout_part(const struct tr_lda_layout *layout, uint64_t place, uint32_t parts);
 
 /* One entry of a row or of a document. */
@@ -76,7 +77,7 @@ struct tr_lda_count {
     uint32_t count;
 };
 
-/* Iterator over the entries with counts above 0 of a row, or of a document in the same form:
+/* Iterator over the entries with counts above 0 of a row, or of the counts n_dk of a document:
  *
  *   for (struct tr_lda_cursor c = tr_lda_row(layout, block, place); tr_lda_next(&c);) use(c.topic, c.count); */
 struct tr_lda_cursor {
@@ -92,7 +93,7 @@ static inline struct tr_lda_cursor tr_lda_cursor(enum tr_lda_row kind, const voi
     return (struct tr_lda_cursor){.kind = kind, .end = end, .row = row};
 }
 
-/* Returns an iterator over the row of the word at this place. block: memory of its block. */
+/* Returns an iterator over the row of the word at a place. block: the memory of the word's block. */
 static inline struct tr_lda_cursor tr_lda_row(const struct tr_lda_layout *l, const void *block,
                                               uint64_t place)
 {
@@ -117,37 +118,36 @@ static inline bool tr_lda_next(struct tr_lda_cursor *c)
     return false;
 }
 
-/* Writes all entries in ascending order of topics (at most `topics`) and returns their number. */
+/* Writes all entries of an iterator to `counts` in ascending order of topics, and returns their number, at most K. */
 size_t tr_lda_collect(struct tr_lda_cursor cursor, struct tr_lda_count *counts);
 
-/* Adds 1 to n_wk. TR_ERR_INTERNAL if the row is full. */
+/* Adds 1 to the count of a topic in a row. Fails with TR_ERR_INTERNAL if the row is full. */
 int tr_lda_row_add(const struct tr_lda_layout *layout, void *block, uint64_t place, uint32_t topic);
 
-/* Replaces a row by n counts of distinct topics in any order; zeros are skipped. TR_ERR_INTERNAL if they do not fit. */
+/* Replaces a row by n counts of distinct topics in any order. Skips zeros. Fails with TR_ERR_INTERNAL if the row has no room. */
 int tr_lda_row_write(const struct tr_lda_layout *layout, void *block, uint64_t place,
                      const struct tr_lda_count *counts, size_t n);
 
-/* Adds n_wk of the words of this block to total[k]. */
+/* Adds the sum of n_wk over the words of a block to total[k], for each topic k. */
 void tr_lda_block_totals(const struct tr_lda_layout *layout, int number, const void *block, int64_t *total);
 
 /* ================ the sampler (sampler.c) ================ */
 
-/* Collapsed Gibbs sampling of latent Dirichlet allocation in one process: the tokens of this worker's documents, one block
- * of words at a time.
+/* The sampler is collapsed Gibbs sampling of the tokens of this worker's documents, one block of words at a time. It is used by one
+ * thread and does not use MPI.
  *
- * A token's topic is drawn from p(z = k | all others) ∝ (n_dk + α_k) (n_wk + β) / (n_k + Vβ). The sampler owns the documents,
- * their counts n_dk and their tokens. The caller passes the rows n_wk of a block. The totals n_k are a copy that
- * every draw updates; the caller sums the changes of all workers. One worker alone samples exactly. Several workers with
- * disjoint blocks differ from that only because their n_k is not the newest.
+ * The topic z of a token is drawn from p(z = k | topics of all other tokens) ∝ (n_dk + α_k) (n_wk + β) / (n_k + Vβ). The sampler
+ * owns the documents, their counts n_dk and their tokens. The caller passes the rows n_wk of a block. The sampler has a copy of the
+ * totals n_k, which every draw updates; the caller sums the changes of all workers. One worker alone samples exactly. The draws of
+ * several workers with disjoint blocks are inexact only because n_k lacks the latest changes by other workers.
  *
- * Source: Griffiths and Steyvers, Finding scientific topics, PNAS 2004, eq. 5 (the conditional) and 2 (the likelihood);
- * Yao, Mimno and McCallum, KDD 2009 (the split of the mass into parts); Yu et al., A scalable asynchronous
- * distributed algorithm for topic modeling, WWW 2015 (word by word, blocks of words that rotate).
+ * The counts n_dk of a document are its record (sampler.c explains the forms of records).
  *
- * A sampler is used by one thread and does not use MPI.
- */
+ * Sources: Griffiths and Steyvers, Finding scientific topics, PNAS 2004, eq. 5 (the conditional) and 2 (the likelihood);
+ * Yao, Mimno and McCallum, KDD 2009 (the split of the sum of weights into parts); Yu et al., A scalable asynchronous
+ * distributed algorithm for topic modeling, WWW 2015 (word by word, blocks of words that rotate). */
 
-/* Form of the counts of documents; all except the first are for tests. */
+/* Form of records. Only tests use other values than TR_LDA_FASTEST. */
 enum tr_lda_records {
     TR_LDA_FASTEST, /* chosen by the number of topics and the lengths of documents */
     TR_LDA_LISTS,   /* lists, even for few topics */
@@ -155,107 +155,105 @@ enum tr_lda_records {
 };
 
 struct tr_lda_options {
-    uint64_t seed;   /* of the job; determines the initial topics */
-    uint64_t stream; /* of this worker; determines its draws together with the seed */
+    uint64_t seed;   /* seed of the job; determines the initial topics */
+    uint64_t stream; /* number of this worker; determines its draws together with the seed */
     enum tr_cpu cpu; /* instruction level: tr_cpu() */
     enum tr_lda_records records;
 };
 
-enum { TR_LDA_LANES = 16 /* weights in a vector */ };
+enum { TR_LDA_LANES = 16 /* number of weights in a vector */ };
 
 /* Prefix sums of the weights of a draw: see sampler_kernel.h. */
 struct tr_lda_draw {
     float lanes[2 * TR_LDA_LANES] __attribute__((aligned(64))); /* zeros, then prefix sums over the lanes */
     float *sums;                                                /* vectors × TR_LDA_LANES */
     size_t vectors;
-    float sum;  /* of all weights */
-    bool ready; /* still valid for the document of the next token */
+    float sum;  /* sum of all weights */
+    bool ready; /* whether the sums are valid for the next token, because it has the same document */
 };
 
 struct tr_lda_random {
     uint64_t a, b;
 };
 
-/* Called repeatedly with the number of bytes at the begin of the current block that will not change further. */
+/* A function that the sampler calls every few words: the first `bytes` bytes of the current block will not change further. */
 typedef void tr_lda_done_fn(void *who, uint64_t bytes);
 
-/* Only sampler.c may change the members, except done and who. Snapshots contain rng. */
+/* Only sampler.c changes the members, except `done` and `who`. Checkpoints contain `rng`. */
 struct tr_lda_sampler {
-    tr_lda_done_fn *done; /* NULL at first */
-    void *who;
+    tr_lda_done_fn *done; /* NULL: nothing is called */
+    void *who;            /* argument of done() */
     const struct tr_lda_layout *layout;
     enum tr_cpu cpu;
     uint64_t seed;
 
     /* documents */
     uint64_t documents, tokens;
-    uint64_t *number;      /* global numbers */
-    uint32_t *length;      /* tokens per document */
-    uint32_t *line;        /* first cache line of the document's record */
-    char *records;         /* records in cache lines */
-    uint64_t lines;        /* cache lines of all records */
-    bool lists;            /* records are lists or wide, not dense */
-    uint64_t record_lines; /* cache lines of a dense record */
-    uint32_t longest;      /* maximum length of a document with a list; longer ones are wide */
+    uint64_t *number;      /* per document: its number among the documents of all workers */
+    uint32_t *length;      /* per document: number of tokens */
+    uint32_t *line;        /* per document: index of the first cache line of its record */
+    char *records;         /* records of all documents; each starts at a cache line */
+    uint64_t lines;        /* number of cache lines of all records */
+    bool lists;            /* whether records are lists or wide, not dense */
+    uint64_t record_lines; /* number of cache lines of a dense record */
+    uint32_t longest;      /* maximum length of a document whose record is a list; longer ones are wide */
 
-    /* tokens in the order of blocks, words and documents */
-    uint64_t *begin; /* by place, words + 1: first token of the word */
-    uint32_t *at;    /* first cache line of the document's record */
-    void *topic;     /* topic_bytes bytes each */
+    /* tokens, sorted by block, word and document */
+    uint64_t *begin; /* words + 1 elements; begin[p] is the first token of the word at place p */
+    uint32_t *at;    /* per token: index of the first cache line of its document's record */
+    void *topic;     /* per token: its topic, in topic_bytes bytes */
     int topic_bytes;
 
     /* priors and totals; arrays of floats are padded with zeros to `room` elements */
     size_t room;
-    double *alpha_exact, *alpha_log /* ln Γ(α_k) */, alpha_sum, beta, words_beta;
+    double *alpha_exact, *alpha_log /* ln Γ(α_k) */, alpha_sum, beta, words_beta /* Vβ */;
     float *alpha;
     int64_t *total; /* n_k, updated by each draw */
 
     /* the current word */
-    uint32_t *count; /* n_wk */
-    float *g, *q;    /* 1 / (n_k + Vβ); (n_wk + β) g_k */
-    bool q_empty;    /* q is β g_k except for the topics in touched */
-    uint8_t *marked; /* whether a topic is in touched */
-    uint32_t *touched;
+    uint32_t *count;   /* n_wk */
+    float *g, *q;      /* g_k = 1 / (n_k + Vβ); q_k = (n_wk + β) g_k */
+    bool q_empty;      /* whether q_k = β g_k, except for the topics in `touched` */
+    uint8_t *marked;   /* per topic: whether it is in `touched` */
+    uint32_t *touched; /* topics that the word has or had in this round */
     size_t n_touched;
-    double *part, prior; /* sums of α_k q_k over 2^part_shift topics each, and over all */
+    double *part, prior; /* sums of α_k q_k: over a part, 2^part_shift consecutive topics; over all topics */
     size_t parts, part_vectors;
     int part_shift; /* at least 4, so that parts are whole vectors */
 
-    size_t vectors; /* of topics */
+    size_t vectors; /* number of vectors of K elements */
     struct tr_lda_draw draw, prior_draw;
     struct tr_lda_random rng;
 };
 
-/* Creates a sampler for documents. Tokens have no topic yet: see tr_lda_start().
+/* Creates a sampler for documents. tr_lda_start() must assign topics to the tokens before they are used.
  *
  * @param [in]  layout     must outlive the sampler
  * @param [in]  documents  a row per document: columns are words, values are counts (whole numbers above 0)
- * @param [in]  keys       words of the columns; NULL: columns are words
+ * @param [in]  keys       word of each column; NULL: column w is word w
  * @param [in]  number     global numbers of the documents; NULL: from 0
  * @param [out] sampler    free it with tr_lda_close()
- * @return TR_ERR_DATA if a count is not a whole number or a document has 2³² tokens or more, TR_ERR_SYSTEM if memory is
- *         exhausted
+ * @return TR_ERR_DATA if a count is not a whole number or a document has 2³² tokens or more, TR_ERR_SYSTEM if memory is exhausted
  *
  * Memory per token: 1 byte for its topic (2 if topics > 256) and 4 bytes for its document. Memory per document: about
- * 8 bytes × min(tokens, topics).
- */
+ * 8 bytes × min(tokens, topics). */
 int tr_lda_open(const struct tr_lda_options *options, const struct tr_lda_layout *layout,
                 const tr_batch *documents, const tr_key *keys, const uint64_t *number,
                 struct tr_lda_sampler **sampler);
 void tr_lda_close(struct tr_lda_sampler **sampler);
 
-/* Sets the priors, α_k > 0 of each topic and β > 0, all finite; copied. Required before the first draw. */
+/* Sets the priors: copies α_k > 0 of each topic and β > 0, all finite. Required before the first draw. */
 void tr_lda_priors(struct tr_lda_sampler *sampler, const double *alpha, double beta);
 
-/* Assigns one topic to all tokens of a document, a function of seed and document number, and counts n_dk. Topics separate in
- * fewer sweeps than with one random topic per token: on 20 newsgroups, held-out tokens are as likely after 20 sweeps as
- * after 30. */
+/* Assigns the same random topic to all tokens of a document, and counts n_dk. The topic depends only on the seed and the document's
+ * number. Fewer sweeps are needed than with a random topic per token: on 20 newsgroups, held-out tokens are equally likely after
+ * 20 sweeps and after 30. */
 void tr_lda_start(struct tr_lda_sampler *sampler);
 
-/* Adds this worker's tokens to the rows n_wk of the block, not to the totals (tr_lda_block_totals()). */
+/* Adds this worker's tokens to the rows n_wk of a block. Does not change the totals: see tr_lda_block_totals(). */
 int tr_lda_count_block(const struct tr_lda_sampler *sampler, int number, void *block);
 
-/* Sets the totals n_k over all workers. sampler->total then contains them with this worker's later changes. */
+/* Sets sampler->total to the totals n_k of all workers. This worker's draws then change it. */
 void tr_lda_set_totals(struct tr_lda_sampler *sampler, const int64_t *total);
 
 /* Draws a new topic for each of this worker's tokens in the block. Each draw updates totals, rows and documents. */
@@ -264,31 +262,32 @@ void tr_lda_sample(struct tr_lda_sampler *sampler, int number, void *block);
 /* Returns an iterator over the counts n_dk of a document. */
 struct tr_lda_cursor tr_lda_document(const struct tr_lda_sampler *sampler, uint64_t document);
 
-/* Copies the topics of all tokens by document, in the order of words, which does not depend on blocks.
+/* Copies the topics of all tokens, sorted by document and word. This order does not depend on blocks.
  *
- * @param [in]     begin    position of document d in topics, in units of 32 bits
+ * @param [in]     begin    per document: offset of its first topic in `topics`, in units of 32 bits
  * @param [in,out] topics   topic_bytes bytes per token
- * @param [in]     restore  copy from topics; tr_lda_recount() must follow
- */
+ * @param [in]     restore  copy from `topics` to the sampler; tr_lda_recount() must follow */
 int tr_lda_topics(struct tr_lda_sampler *sampler, const uint64_t *begin, void *topics, bool restore);
 
-/* Writes the order of topics in the list of a document, on which draws depend, in the form above (topics NULL: nothing is
- * written). Returns the length of the list; 0 if the document has none. */
+/* Writes the topics in the list of a document, in their order, because draws depend on it. Returns the length of the list; 0 if the
+ * document's record is not a list.
+ *
+ * @param [in]  begin   offset of the first topic in `topics`, in units of 32 bits
+ * @param [out] topics  topic_bytes bytes per topic; NULL: nothing is written */
 uint32_t tr_lda_order(const struct tr_lda_sampler *sampler, uint64_t document, uint64_t begin, void *topics);
 
 /* Computes n_dk from the topics of the tokens.
  *
- * @param [in] n      number of topics that `order` lists for document d; n[d] = 0: the list is built in the order of tokens
- * @param [in] order  the topics of each list, in the form that tr_lda_order() writes
- * @return TR_ERR_DATA if a topic is too high or an order does not have the topics of its document
- */
+ * @param [in] n      per document: number of topics in its list; 0: the list is built in the order of tokens
+ * @param [in] order  the topics of each list, as tr_lda_order() has written them at begin[d]
+ * @return TR_ERR_DATA if a topic is too high or an order does not have the topics of its document */
 int tr_lda_recount(struct tr_lda_sampler *sampler, const uint32_t *n, const uint64_t *begin,
                    const void *order);
 
-/* Starts another stream of random numbers. */
+/* Starts another sequence of random numbers, which depends on the seed, `stream` and `time`. */
 void tr_lda_reseed(struct tr_lda_sampler *sampler, uint64_t stream, uint64_t time);
 
-/* ln Γ(n + a) - ln Γ(a), with a table for small n. */
+/* tr_lda_rise() returns ln Γ(n + a) - ln Γ(a). tr_lda_rises_make() sets `a` and makes the table `of` for n < TR_LDA_RISES. */
 enum { TR_LDA_RISES = 1024 };
 struct tr_lda_rises {
     double a, log_gamma, of[TR_LDA_RISES];
@@ -296,39 +295,39 @@ struct tr_lda_rises {
 void tr_lda_rises_make(double a, struct tr_lda_rises *rises);
 double tr_lda_rise(const struct tr_lda_rises *rises, uint32_t n);
 
-/* log p(w, z | α, β) in three terms: of this worker's documents, of the words of a block, and of the totals. The value of the
- * corpus is the sum of the first over workers, of the second over blocks, and of the third. */
+/* The three terms of log p(w, z | α, β), the joint probability of words and topics. The whole value is the sum of
+ * tr_lda_log_documents() over all workers, of tr_lda_log_block() over all blocks, and of tr_lda_log_totals(). */
 double tr_lda_log_documents(const struct tr_lda_sampler *sampler);
 double tr_lda_log_block(const struct tr_lda_layout *layout, int number, const void *block, double beta);
 double tr_lda_log_totals(const struct tr_lda_layout *layout, const int64_t *total, double beta);
 
 /* ================ priors (priors.c) ================ */
 
-/* Maximum-likelihood fit of the priors of topics: α, one number per topic, and β, one for all words.
+/* Maximum-likelihood fit of the priors: α, one number per topic, and β, one number for all words.
  *
- * Given the topics of all tokens, documents are draws from a Dirichlet-multinomial with parameters α, and topics with the
- * parameter β for every word. The likelihood has one maximum, and Minka's fixed-point iteration increases it:
+ * Given the topics of all tokens, each document is a draw from a Dirichlet-multinomial with parameters α, and each topic is a draw
+ * from one with the parameter β for every word. The likelihood has one maximum, and Minka's fixed-point iteration increases it:
  *
  *   α_k ← α_k Σ_d (Ψ(n_dk + α_k) - Ψ(α_k)) / Σ_d (Ψ(n_d + Σα) - Ψ(Σα))
  *   β   ← β Σ_wk (Ψ(n_wk + β) - Ψ(β)) / (V Σ_k (Ψ(n_k + Vβ) - Ψ(Vβ)))
  *
  * Only the frequency of each count matters, so the counts are stored as histograms. Histograms may be distributed over
- * workers: a callback sums the terms of a step over all of them.
+ * workers: a callback then sums the terms of a step over all workers.
  *
  * Source: Minka, Estimating a Dirichlet distribution, 2000, section 4, eq. 65; Wallach, Structured topic models for
- * language, PhD thesis 2008, section 2.3 (histograms).
- */
+ * language, PhD thesis 2008, section 2.3 (histograms). */
 
 /* Minimum of a prior, so that a topic without tokens keeps a positive prior. */
 #define TR_LDA_LEAST_PRIOR 1e-5
 
-/* In row `row` the count (above 0) occurs `times` times. */
+/* An element of a histogram: in row `row` the count `count` (above 0) occurs `times` times. */
 struct tr_lda_bin {
     uint32_t row, count, times;
 };
 
-/* One histogram per row. Before tr_lda_histogram_sort(), large counts are bins in any order and small counts are in `few`.
- * Afterwards row r has the bins begin[r] .. begin[r + 1] - 1, in ascending order of counts. */
+/* Histograms of counts, one per row. Before tr_lda_histogram_sort(), large counts are bins in any order, and few[r * FEW + c] is
+ * the frequency of a small count c in row r. Afterwards row r has the bins begin[r] .. begin[r + 1] - 1, in ascending order of
+ * counts. */
 struct tr_lda_histogram {
     size_t rows, n, capacity;
     uint32_t *few;
@@ -336,7 +335,8 @@ struct tr_lda_histogram {
     struct tr_lda_bin *bin;
 };
 
-/* Create, fill, sort (once, after the last addition), free. Counts of 0 are ignored. */
+/* open() creates histograms, add() adds a count that occurs `times` times (0 is ignored), sort() is called once, after the last
+ * addition, and close() frees. */
 int tr_lda_histogram_open(size_t rows, struct tr_lda_histogram *histogram);
 int tr_lda_histogram_add(struct tr_lda_histogram *histogram, size_t row, uint32_t count, uint32_t times);
 int tr_lda_histogram_sort(struct tr_lda_histogram *histogram);
@@ -345,30 +345,27 @@ void tr_lda_histogram_close(struct tr_lda_histogram *histogram);
 /* Returns the sum of times × (Ψ(count + a) - Ψ(a)) over the bins of a row, a > 0. */
 double tr_lda_histogram_slope(const struct tr_lda_histogram *histogram, size_t row, double a);
 
-/* Sums n numbers over all participants, in place, with equal results. The array has one more element that the callback may
- * overwrite. */
+/* A callback that replaces each of n numbers by its sum over all workers that take part in the fit. All of them get equal results.
+ * The array has one more element, which the callback may overwrite. */
 typedef int tr_lda_sum_fn(void *who, double *numbers, size_t n);
 
 /* Fits α, one number per topic.
  *
- * @param [in]     documents  topics + 1 rows: the frequency of each count of a topic in a document; the last row: the
- *                            frequency of each length of a document
- * @param [in]     most       maximum factor by which an alpha may change: rows may be of different times, and with more
- *                            tokens in topics than in documents alpha would increase without bound
+ * @param [in]     documents  topics + 1 rows. Row k: the frequency of each count n_dk; last row: of each length of a document
+ * @param [in]     most       maximum factor by which an α_k may change. Without BSP rows may be of different times: if they had
+ *                            more tokens than the lengths, α would increase without bound
  * @param          numbers    scratch memory of 2 topics + 3 numbers
  * @param [in,out] alpha      initial values above 0; the result
- * @return the status of sum()
- */
+ * @return the status of sum() */
 int tr_lda_fit_alpha(const struct tr_lda_histogram *documents, double most, tr_lda_sum_fn *sum, void *who,
                      double *numbers, double *alpha);
 
 /* Fits β.
  *
  * @param [in]     of_words  one row: the frequency of each count n_wk
- * @param [in]     total     n_k of all participants
+ * @param [in]     total     n_k over all workers
  * @param [in]     words     size of the vocabulary
- * @param [in,out] beta      initial value; the result
- */
+ * @param [in,out] beta      initial value; the result */
 int tr_lda_fit_beta(const struct tr_lda_histogram *of_words, const int64_t *total, size_t topics,
                     uint64_t words, tr_lda_sum_fn *sum, void *who, double *beta);
 
@@ -376,34 +373,32 @@ int tr_lda_fit_beta(const struct tr_lda_histogram *of_words, const int64_t *tota
 
 /* Inference for new documents: their mixture of topics, and the probability of their words.
  *
- * The topics are fixed. The mixture θ is the mode of its posterior under a Dirichlet prior with parameters α + 1, computed
- * by expectation maximisation: θ ∝ α + expected tokens of each topic. With these parameters the result is as good as that of
- * sampling or variational inference. The mode is unique, so no random numbers are needed. A step costs the number of entries
- * of the document's words in the model, not words × topics.
+ * The topics are fixed. The mixture θ has the share of each topic in a document. It is the mode of its posterior under a Dirichlet
+ * prior with parameters α + 1, computed by expectation maximisation: θ ∝ α + expected tokens of each topic. Asuncion et al. found
+ * such results equal to those of sampling or variational inference. The mode is unique, so no random numbers are needed. The time
+ * of a step is proportional to the number of non-zero n_wk of the document's words, not to words × topics.
  *
- * Source: Asuncion, Welling, Smyth and Teh, On smoothing and inference for topic models, UAI 2009, sections 3.4 and 4;
+ * Sources: Asuncion, Welling, Smyth and Teh, On smoothing and inference for topic models, UAI 2009, sections 3.4 and 4;
  * Wallach, Murray, Salakhutdinov and Mimno, Evaluation methods for topic models, ICML 2009, section 5 (document
- * completion).
- */
+ * completion). */
 
-/* The topics of a model. Owns `weight` only. */
+/* The word probabilities of the topics of a model, φ. Only `weight`, with the scratch memory, is freed with it. */
 struct tr_lda_phi {
     uint32_t topics;
-    const uint64_t *begin; /* row i has the entries begin[i] .. begin[i + 1] - 1 of topic and count */
+    const uint64_t *begin; /* word i has the entries begin[i] .. begin[i + 1] - 1 of `topic` and `count` */
     const uint16_t *topic;
     const uint32_t *count;
     const double *alpha;
     double alpha_sum, beta;
-    double *weight;                     /* 1 / (n_k + words × β) */
+    double *weight;                     /* per topic: 1 / (n_k + Vβ) */
     double *now, *next, *share, *theta; /* scratch memory */
 };
 
-/* Prepares the topics.
+/* Prepares inference with the topics of a model.
  *
  * @param [in]  words  size of the whole vocabulary, even if there are rows for some words only
  * @param [in]  total  n_k; this and the other arrays must outlive phi
- * @param [out] phi    free it with tr_lda_phi_close()
- */
+ * @param [out] phi    free it with tr_lda_phi_close() */
 int tr_lda_phi_open(uint32_t topics, uint64_t words, const int64_t *total, const double *alpha, double beta,
                     const uint64_t *begin, const uint16_t *topic, const uint32_t *count,
                     struct tr_lda_phi *phi);
@@ -411,23 +406,21 @@ void tr_lda_phi_close(struct tr_lda_phi *phi);
 
 /* Computes the mixture of a document.
  *
- * @param [in]  word   n rows of the model
- * @param [in]  count  their counts; may be 0
- * @param [out] theta  topics shares with the sum 1; without words those of the prior
- */
+ * @param [in]  word   the n words of the document, as rows of phi
+ * @param [in]  count  per word: its count, 0 or more
+ * @param [out] theta  share of each topic; without words, α_k / Σα */
 void tr_lda_infer(const struct tr_lda_phi *phi, size_t n, const uint32_t *word, const float *count,
                   double *theta);
 
-/* Returns the sum of count × log p(word | θ). */
+/* Returns the sum of count × log p(word | θ) over n words. */
 double tr_lda_log_words(const struct tr_lda_phi *phi, const double *theta, size_t n, const uint32_t *word,
                         const float *count);
 
-/* Document completion: a random half of the tokens determines the mixture, and the other half is evaluated. Adds its
- * log-probability and its number of tokens to *sum.
+/* Document completion: infers the mixture from a random half of a document's tokens. Adds the log-probability of the other half and
+ * its number of tokens to *sum.
  *
- * @param [in] count       NULL: all are 1
- * @param      seen, held  scratch memory of n numbers each
- */
+ * @param [in] count       per word; NULL: every count is 1
+ * @param      seen, held  scratch memory of n numbers each */
 struct tr_lda_completion {
     double log_p;
     uint64_t tokens;
@@ -445,7 +438,7 @@ enum { TR_LDA_LONGEST_WORD = 255 };
 
 /* Word i is the string at text + i × stride. */
 struct tr_lda_vocabulary {
-    uint64_t words; /* 0: names are unknown */
+    uint64_t words; /* number of words; 0: there is no vocabulary */
     size_t stride;
     char *text;
 };
@@ -454,25 +447,24 @@ struct tr_lda_vocabulary {
  *
  * @param [in]  words       expected number of lines; 0: any
  * @param [out] vocabulary  free it with tr_lda_vocabulary_close()
- * @return TR_ERR_NO_INPUT, or TR_ERR_DATA if the number of lines differs or a word has more than TR_LDA_LONGEST_WORD bytes
- */
+ * @return TR_ERR_NO_INPUT, or TR_ERR_DATA if the number of lines differs or a word has more than TR_LDA_LONGEST_WORD bytes */
 int tr_lda_vocabulary_read(const char *path, uint64_t words, struct tr_lda_vocabulary *vocabulary);
 void tr_lda_vocabulary_close(struct tr_lda_vocabulary *vocabulary);
 
-/* Returns the name of a word, or its number if names are unknown. number: scratch memory of 24 bytes. */
+/* Returns the name of a word, or, without a vocabulary, its number as text. number: scratch memory of 24 bytes. */
 const char *tr_lda_word(const struct tr_lda_vocabulary *vocabulary, uint64_t word, char *number);
 
 /* ================ the model ================ */
 
 struct tr_lda_settings {
     uint64_t topics;
-    double alpha; /* or TR_JOB_AUTO */
+    double alpha; /* TR_JOB_AUTO: default_alpha of lda.c */
     double beta;
     bool optimize;
     uint64_t optimize_every;
 };
 
-/* Counts of all or some words, in the form of the model file (saved.c). */
+/* Counts of all or some words, in the form of the model file (answers.c). */
 struct tr_lda_saved {
     uint64_t *begin;
     uint16_t *topic;
@@ -485,39 +477,39 @@ struct tr_lda {
     tr_context *tr;
     const tr_job *job;
     const struct tr_lda_settings *o;
-    uint64_t topics, documents, words, tokens; /* of all training data */
-    double *alpha, beta;                       /* on workers, or from the file */
+    uint64_t topics, documents, words, tokens; /* numbers, over the training data of all workers */
+    double *alpha, beta;                       /* set on workers, or from the file */
     struct tr_lda_saved saved;
-    tr_data *test;                       /* NULL: none */
+    tr_data *test;                       /* NULL: data.test is not given */
     struct tr_lda_vocabulary vocabulary; /* on all ranks */
-    tr_table *table;                     /* n_wk: words × topics, sparse */
+    tr_table *table;                     /* "words", sparse: a row n_wk per word */
     tr_table *totals;                    /* n_k */
-    /* Row k: the number of documents with n_dk = column; the last row: lengths of documents. */
+    /* Element c of row k is the number of documents with n_dk = c; of the last row, the number of documents with c tokens. */
     tr_table *histograms;
-    tr_evaluation
-        last; /* on the scheduler, and from the file; objective: log p(w, z | α, β) per token; NaN: unknown */
+    /* Last evaluation, on the scheduler or from the file; objective: log p(w, z | α, β) per token, NaN: unknown. */
+    tr_evaluation last;
 
     /* state of a worker */
     tr_data *train; /* closed after preparation unless there are test data */
     struct tr_lda_layout layout;
     struct tr_lda_sampler *sampler;
     tr_rotation *rotation;
-    int depth;         /* number of blocks that this worker has between two clocks */
-    tr_block block[2]; /* these blocks, after tr_lda_look() */
+    int depth;         /* number of blocks that this worker has between two clocks, 1 or 2 */
+    tr_block block[2]; /* these blocks; set by lda_look() */
     tr_view *totals_view;
-    int64_t *total;                 /* n_k as summed by the group */
-    int64_t *known;                 /* total and this worker's own changes, at the begin of the round */
-    double *numbers;                /* 2 topics + 3, for sums */
-    struct tr_lda_count *counts[2]; /* topics elements each, for rows */
-    uint32_t *column;               /* topics elements, for rows */
-    int32_t *value;
-    tr_key *first_words; /* words of the blocks in a clock's first rounds, ascending */
+    int64_t *total;                 /* n_k as last summed by the group */
+    int64_t *known;                 /* totals last set in the sampler: `total` plus own changes not summed */
+    double *numbers;                /* scratch for sums: 2 topics + 3 elements */
+    struct tr_lda_count *counts[2]; /* scratch for two rows: K elements each */
+    uint32_t *column;               /* scratch for a row of the table: K columns */
+    int32_t *value;                 /* scratch for a row of the table: K values */
+    tr_key *first_words;            /* words, ascending, of the blocks at the start of a clock */
     size_t n_first_words;
-    struct tr_lda_histogram sent;  /* several groups: the histograms that this worker has pushed */
-    double log_words;              /* one group: log p of the blocks of the last rounds */
+    struct tr_lda_histogram sent;  /* several groups: the histograms that this worker has pushed last */
+    double log_words;              /* one group: sum of tr_lda_log_block() over blocks of the last rounds */
     uint64_t numbers_of_documents; /* upper bound of the numbers of documents */
-    /* After a restart: the first clock, and the number of groups in the checkpoint. With one group the counts were stored
-     * with the blocks, with several in the table. */
+    /* After a restart: the first clock, and the number of groups in the checkpoint (0: no restart). A checkpoint of one group
+     * has the counts of words in its own lists, that of several groups in the table. */
     int64_t first_clock, groups_before;
 };
 
@@ -532,13 +524,12 @@ void tr_lda_saved_close(struct tr_lda_saved *saved);
 
 /* ---- reading the tables (lda.c) ---- */
 
-/* Reads n words (NULL: all, from 0) and all totals from the tables. Outside tr_run(), while other ranks wait.
+/* Reads the rows of n words (NULL: the words 0 .. n - 1) and all totals from the tables. Outside tr_run(), while other ranks wait.
  *
- * @param [in,out] saved  freed first; free it with tr_lda_saved_close(), also after an error
- */
+ * @param [in,out] saved  freed first; free it with tr_lda_saved_close(), also after an error */
 int tr_lda_read_tables(struct tr_lda *lda, const tr_key *words, size_t n, struct tr_lda_saved *saved);
 
-/* Adds the result of document completion on this worker's documents. Outside tr_run(). */
+/* Adds the result of document completion for this worker's documents in `data` to *sum. Outside tr_run(). */
 int tr_lda_complete_data(struct tr_lda *lda, const tr_data *data, struct tr_lda_completion *sum);
 
 extern const tr_model_class tr_lda_class;

@@ -1,4 +1,4 @@
-/* Histograms of counts, and the fit of the priors to them. */
+/* Histograms of counts, and the fit of the priors to histograms. */
 #include "lda.h"
 
 #include <math.h>
@@ -6,10 +6,10 @@
 #include <string.h>
 
 enum {
-    FEW = 32,   /* counts below this are stored in an array */
-    STEPS = 200 /* maximum number of steps: between two fits the priors change little */
+    FEW = 32,   /* frequencies of counts below this are stored in the array `few` */
+    STEPS = 200 /* maximum number of steps of a fit: between two fits the priors change little */
 };
-static const double still = 1e-5; /* relative change of a prior at which the iteration ends */
+static const double still = 1e-5; /* the iteration ends when no prior changes by a larger fraction */
 
 /* ---- histograms ---- */
 
@@ -68,7 +68,7 @@ int tr_lda_histogram_sort(struct tr_lda_histogram *h)
 
 /* ---- slopes ---- */
 
-/* Ψ(x), x > 0: the recurrence up to an argument for which the asymptotic series has double precision. */
+/* Returns Ψ(x), x > 0: recurrence from x to at least 10, where the asymptotic series has double precision. */
 static double priors_digamma(double x)
 {
     double below = 0;
@@ -80,7 +80,7 @@ static double priors_digamma(double x)
 
 double tr_lda_histogram_slope(const struct tr_lda_histogram *h, size_t row, double a)
 {
-    enum { NEAR = 16 }; /* terms that cost less than two evaluations of Ψ */
+    enum { NEAR = 16 }; /* number of terms 1 / (n + a) that cost less than two evaluations of Ψ */
     double sum = 0, rise = 0;
     uint32_t at = 0;
     for (uint64_t i = h->begin[row]; i < h->begin[row + 1]; i++) {
@@ -112,7 +112,7 @@ int tr_lda_fit_alpha(const struct tr_lda_histogram *documents, double most, tr_l
     double change = 1, *first = numbers + topics + 3;
     memcpy(first, alpha, topics * sizeof *first);
     for (int i = 0; i < STEPS; i++) {
-        /* All participants learn from the same sum whether any prior still changes, so that all stop in the same step. */
+        /* The last number tells all workers whether a prior of any worker still changes, so that all stop in the same step. */
         double all = 0;
         for (size_t k = 0; k < topics; k++) all += alpha[k];
         for (size_t k = 0; k < topics; k++) numbers[k] = tr_lda_histogram_slope(documents, k, alpha[k]);
@@ -120,7 +120,7 @@ int tr_lda_fit_alpha(const struct tr_lda_histogram *documents, double most, tr_l
         numbers[topics + 1] = change > still;
         TR_TRY(sum(who, numbers, topics + 2));
         double below = numbers[topics];
-        if (!(numbers[topics + 1] > 0 && below > 0)) return TR_OK; /* below is 0 without documents */
+        if (!(numbers[topics + 1] > 0 && below > 0)) return TR_OK; /* `below` is 0 without documents */
         change = 0;
         for (size_t k = 0; k < topics; k++) {
             change = fmax(change, prior_step(&alpha[k], alpha[k] * numbers[k] / below));

@@ -1,4 +1,4 @@
-/* Counts of words, and sampling of topics in one process. */
+/* Blocks of word counts, and the sampler. lda.h explains both. */
 #include "lda.h"
 
 #include <inttypes.h>
@@ -9,8 +9,8 @@
 enum {
     LINE = 64,
     LANES = TR_LDA_LANES,
-    AHEAD = 16,         /* prefetch distance in tokens */
-    DENSE_TOPICS = 256, /* maximum number of topics for dense records */
+    AHEAD = 16,         /* distance of prefetching, in tokens */
+    DENSE_TOPICS = 256, /* maximum number of topics for which records are dense */
     LONGEST = 65535     /* maximum of a 16-bit count */
 };
 
@@ -29,7 +29,7 @@ static int frequent_first(const void *x, const void *y)
     return a->number < b->number ? -1 : 1;
 }
 
-/* Rows with a count per topic occupy whole cache lines, because they are read by vectors. */
+/* Returns the size of a row. Rows with a count per topic occupy whole cache lines, because vector instructions read them. */
 static uint64_t row_bytes(enum tr_lda_row kind, uint64_t tokens, uint32_t topics)
 {
     if (kind == TR_LDA_EMPTY) return 0;
@@ -52,7 +52,7 @@ int tr_lda_layout_open(const uint64_t *tokens, uint64_t words, uint32_t topics, 
                            tokens[w]);
     TR_FREED struct word *order = NULL;
     TR_FREED int *block = NULL;
-    TR_FREED uint64_t *heap = NULL; /* load of a block × blocks + block */
+    TR_FREED uint64_t *heap = NULL; /* per block: its number of tokens × blocks + its index; smallest first */
     TR_TRY(TR_NEW(&l->first, (size_t)blocks + 1));
     TR_TRY(TR_NEW(&l->bytes, (size_t)blocks));
     TR_TRY(TR_NEW(&l->word, words));
@@ -69,9 +69,9 @@ int tr_lda_layout_open(const uint64_t *tokens, uint64_t words, uint32_t topics, 
     }
     qsort(order, words, sizeof *order, frequent_first);
 
-    /* Each word, in descending order of frequency, goes to the block with the fewest tokens so far. Words without tokens count as
-     * one token, so that they are distributed too. */
-    uint64_t n = (uint64_t)blocks, *next = l->bytes; /* temporarily the next place of each block */
+    /* Put each word, in descending order of frequency, into the block with the fewest tokens so far. A word without tokens counts
+     * as one token, so that such words are distributed too. */
+    uint64_t n = (uint64_t)blocks, *next = l->bytes; /* until `bytes` is set: next place of each block */
     for (uint64_t b = 0; b < n; b++) heap[b] = b;
     for (uint64_t i = 0; i < words; i++) {
         block[i] = (int)(heap[0] % n);
@@ -95,7 +95,8 @@ int tr_lda_layout_open(const uint64_t *tokens, uint64_t words, uint32_t topics, 
         l->place[order[i].number] = at;
     }
 
-    /* Frequent words come first, so that dense rows precede lists and all of them start at a cache line. */
+    /* Choose the form of each row. Frequent words are first in a block: dense rows precede lists, and each starts at a cache
+     * line. */
     for (int b = 0; b < blocks; b++) {
         uint64_t at = 0;
         for (uint64_t p = l->first[b]; p < l->first[b + 1]; p++) {
@@ -119,7 +120,7 @@ void tr_lda_layout_close(struct tr_lda_layout *l)
     *l = (struct tr_lda_layout){0};
 }
 
-/* Words of a block are in descending order of frequency and are dealt to its parts in turn. */
+/* The words of a block, in descending order of frequency, are assigned to the block's parts in turn. */
 uint32_t tr_lda_layout_part(const struct tr_lda_layout *l, uint64_t place, uint32_t parts)
 {
     uint64_t block = 0, blocks = (uint64_t)l->blocks;
@@ -148,7 +149,7 @@ size_t tr_lda_collect(struct tr_lda_cursor cursor, struct tr_lda_count *counts)
     return n;
 }
 
-/* at: index in a list. */
+/* Sets the count of a topic in a row. at: index of the pair, if the row is a list. */
 static int write_count(const struct tr_lda_layout *l, uint64_t place, void *row, uint32_t at, uint32_t topic,
                        uint64_t count)
 {
@@ -201,17 +202,16 @@ void tr_lda_block_totals(const struct tr_lda_layout *l, int number, const void *
 
 /* ================ the sampler ================ */
 
-/* The counts of a document are a record of whole cache lines, in one of three forms:
+/* The counts n_dk of a document are its record, which occupies whole cache lines and has one of three forms:
  *
- *   dense  uint16_t count[topics], for few topics and no long document: every token reads all of it, which costs less than
+ *   dense  uint16_t count[topics], for few topics if no document is long: reading all counts for every token costs less than
  *          maintaining a list
  *   list   uint32_t number of pairs, then pairs topic | count << 16 in any order, then zeros
- *   wide   a line that starts with WIDE, then uint32_t count[topics]: a document of more than 65535 tokens
- */
+ *   wide   a line that starts with WIDE, then uint32_t count[topics]: a document of more than 65535 tokens */
 #define WIDE   UINT32_MAX
-#define INLINE static inline __attribute__((always_inline)) /* specialised by constant arguments */
+#define INLINE static inline __attribute__((always_inline)) /* callers pass constants for some arguments */
 
-/* ---- random numbers: xoroshiro128+ (Blackman and Vigna), inline because every token uses one ---- */
+/* ---- random numbers: xoroshiro128+ (Blackman and Vigna), inline because every token needs a random number ---- */
 
 static inline uint64_t next(struct tr_lda_random *r)
 {
@@ -222,7 +222,7 @@ static inline uint64_t next(struct tr_lda_random *r)
     return sum;
 }
 
-/* Two independent numbers in [0, 1) from different bits of one random number. */
+/* uniform() and uniform_low() make two independent numbers in [0, 1) from different bits of the same random number. */
 static inline float uniform(uint64_t bits)
 {
     return (float)(int32_t)(bits >> 40) * 0x1p-24f;
@@ -267,7 +267,7 @@ static inline void fetch(const struct tr_lda_sampler *s, uint32_t line, uint64_t
     for (uint64_t i = 0; i < lines; i++) __builtin_prefetch(r + i * LINE, 1);
 }
 
-/* Prefetches the remaining lines of a list. Its first line has arrived. */
+/* Prefetches the second and further cache lines of a list. The first line has arrived. */
 static inline void fetch_list(const struct tr_lda_sampler *s, uint32_t line)
 {
     const uint32_t *list = record(s, line);
@@ -277,13 +277,14 @@ static inline void fetch_list(const struct tr_lda_sampler *s, uint32_t line)
 
 /* ---- changes of counts ---- */
 
-/* q_k without one token of the word. */
+/* Returns q_k after one token of the word is removed from topic k. */
 static inline float without_one(const struct tr_lda_sampler *s, uint32_t k)
 {
     return ((float)(int32_t)(s->count[k] - 1) + (float)s->beta) /
            ((float)(s->total[k] - 1) + (float)s->words_beta);
 }
 
+/* Sets q_k, and updates the sums of α_k q_k. */
 static inline void set_q(struct tr_lda_sampler *s, uint32_t k, float q)
 {
     if (s->lists) {
@@ -294,6 +295,7 @@ static inline void set_q(struct tr_lda_sampler *s, uint32_t k, float q)
     s->q[k] = q;
 }
 
+/* Adds `by` to n_wk and n_k of topic k. */
 static inline void shift(struct tr_lda_sampler *s, uint32_t k, int by)
 {
     s->count[k] += (uint32_t)by;
@@ -303,7 +305,7 @@ static inline void shift(struct tr_lda_sampler *s, uint32_t k, int by)
     set_q(s, k, ((float)(int32_t)s->count[k] + (float)s->beta) * g);
 }
 
-/* Moves a token of the word from topic k to z. */
+/* Moves a token of the current word from topic k to topic z. */
 static inline void move_word(struct tr_lda_sampler *s, uint32_t k, uint32_t z)
 {
     shift(s, k, -1);
@@ -314,7 +316,9 @@ static inline void move_word(struct tr_lda_sampler *s, uint32_t k, uint32_t z)
     }
 }
 
-/* Moves a token of the document between two pairs of its list. to: index of the pair; 0: a new pair for the topic. */
+/* Moves a token of a document from one pair of its list to another.
+ *
+ * @param [in] from, to  indices of the pairs; to = 0: a new pair for `topic` is added */
 static inline void move_pair(uint32_t *list, size_t from, size_t to, uint32_t topic)
 {
     const uint32_t one = 1 << 16;
@@ -334,6 +338,7 @@ static inline void move_pair(uint32_t *list, size_t from, size_t to, uint32_t to
     }
 }
 
+/* Reads a row that is a list into s->count, `touched` and q. */
 static void begin_list(struct tr_lda_sampler *s, const uint32_t *row)
 {
     for (uint32_t i = 0; i < row[0]; i++) {
@@ -346,6 +351,7 @@ static void begin_list(struct tr_lda_sampler *s, const uint32_t *row)
     s->n_touched = row[0];
 }
 
+/* Writes the row back, and sets s->count and q to those of a word without tokens. */
 static void end_list(struct tr_lda_sampler *s, uint32_t *row)
 {
     uint32_t n = 0;
@@ -360,7 +366,7 @@ static void end_list(struct tr_lda_sampler *s, uint32_t *row)
     s->n_touched = 0;
 }
 
-/* Called every few words: the first `bytes` bytes of the block are complete. */
+/* Called every few words: the first `bytes` bytes of the block will not change further. */
 static inline void between_words(const struct tr_lda_sampler *s, uint64_t bytes)
 {
     if (s->done) s->done(s->who, bytes);
@@ -382,6 +388,7 @@ static uint64_t place_of(const struct tr_lda_sampler *s, const tr_key *keys, uin
     return s->layout->place[keys ? keys[column] : column];
 }
 
+/* Returns the number of cache lines of the record of a document with `length` tokens. */
 static uint64_t lines_of(const struct tr_lda_sampler *s, uint32_t length)
 {
     uint64_t topics = s->layout->topics;
@@ -408,7 +415,7 @@ static int fill(struct tr_lda_sampler *s, const struct tr_lda_options *options, 
     TR_TRY(TR_NEW(&s->begin, s->layout->words + 1));
     uint32_t topics = s->layout->topics;
     s->vectors = (topics + LANES - 1) / LANES;
-    /* A draw from the prior searches the parts, then one part. */
+    /* draw_prior() searches all parts, then one part: about sqrt(topics) parts make its work smallest. */
     for (s->part_shift = 4; 1u << (2 * s->part_shift - 2) < topics;) s->part_shift++;
     s->parts = (s->vectors * LANES + (1u << s->part_shift) - 1) >> s->part_shift;
     s->part_vectors = (s->parts + LANES - 1) / LANES;
@@ -422,7 +429,7 @@ static int fill(struct tr_lda_sampler *s, const struct tr_lda_options *options, 
     TR_TRY(TR_NEW(&s->count, s->room));
     TR_TRY(TR_NEW_ALIGNED(&s->alpha, s->room, true));
     TR_TRY(TR_NEW_ALIGNED(&s->g, s->room, true));
-    TR_TRY(TR_NEW_ALIGNED(&s->q, s->room + LANES, true)); /* the header of a list is used as an index too */
+    TR_TRY(TR_NEW_ALIGNED(&s->q, s->room + LANES, true)); /* weigh_list() also reads q at index list[0] */
     TR_TRY(TR_NEW_ALIGNED(&s->draw.sums, (s->vectors + 1) * LANES, true));
     size_t run = (size_t)1 << s->part_shift, parts = s->part_vectors * LANES;
     TR_TRY(TR_NEW_ALIGNED(&s->prior_draw.sums, tr_max_size(run, parts), true));
@@ -456,8 +463,7 @@ static int fill(struct tr_lda_sampler *s, const struct tr_lda_options *options, 
         if (s->lines > UINT32_MAX)
             return tr_fail(TR_ERR_SYSTEM, "documents need over 256 GiB for their topics: use more workers");
     }
-    TR_TRY(TR_NEW_ALIGNED(&s->records, s->lines * LINE,
-                          true)); /* huge pages: tokens access documents at random */
+    TR_TRY(TR_NEW_ALIGNED(&s->records, s->lines * LINE, true)); /* huge pages, because access is random */
     TR_TRY(TR_NEW(&s->at, s->tokens + AHEAD));
     TR_TRY(tr_new(&s->topic, s->tokens, (size_t)s->topic_bytes, "topics of tokens"));
     TR_FREED uint64_t *next_token = NULL;
@@ -505,8 +511,7 @@ void tr_lda_priors(struct tr_lda_sampler *s, const double *alpha, double beta)
     s->alpha_sum = 0;
     for (uint32_t k = 0; k < s->layout->topics; k++) {
         s->alpha_exact[k] = alpha[k];
-        s->alpha[k] =
-            alpha[k] > 1e-20 ? (float)alpha[k] : 1e-20f; /* the sum of the weights must be positive */
+        s->alpha[k] = alpha[k] > 1e-20 ? (float)alpha[k] : 1e-20f; /* keeps sums of weights above 0 */
         s->alpha_log[k] = lgamma(alpha[k]);
         s->alpha_sum += alpha[k];
     }
@@ -528,6 +533,7 @@ static void clear_records(struct tr_lda_sampler *s)
         if (s->length[d] > s->longest) *(uint32_t *)record(s, s->line[d]) = WIDE;
 }
 
+/* Adds all tokens to the records of their documents. */
 static void count_topics(struct tr_lda_sampler *s)
 {
     for (uint64_t token = 0; token < s->tokens; token++) {
@@ -547,7 +553,7 @@ static void count_topics(struct tr_lda_sampler *s)
 
 void tr_lda_start(struct tr_lda_sampler *s)
 {
-    for (uint64_t d = 0; d < s->documents; d++) { /* the record temporarily contains the topic */
+    for (uint64_t d = 0; d < s->documents; d++) { /* store the topic of each document in its record for now */
         uint64_t bits = tr_mix(s->seed ^ tr_mix(s->number[d]));
         *(uint32_t *)record(s, s->line[d]) = (uint32_t)((bits >> 32) * s->layout->topics >> 32);
     }
@@ -559,7 +565,7 @@ void tr_lda_start(struct tr_lda_sampler *s)
 int tr_lda_topics(struct tr_lda_sampler *s, const uint64_t *begin, void *topics, bool restore)
 {
     int bytes = s->topic_bytes;
-    uint64_t *next; /* by line: position of the document's next topic */
+    uint64_t *next; /* per first line of a record: index in `topics` of the document's next topic */
     TR_TRY(TR_NEW(&next, s->lines));
     for (uint64_t d = 0; d < s->documents; d++) next[s->line[d]] = begin[d] * (4 / (uint64_t)bytes);
     for (uint64_t w = 0; w < s->layout->words; w++) {
@@ -614,7 +620,7 @@ int tr_lda_recount(struct tr_lda_sampler *s, const uint32_t *n, const uint64_t *
     count_topics(s);
     for (uint64_t d = 0; d < s->documents; d++) {
         const uint32_t *list = list_of(s, d);
-        if (n[d] == 0 || !list) continue; /* no list in the checkpoint or here */
+        if (n[d] == 0 || !list) continue; /* the document has no list, here or in the checkpoint */
         if (list[0] != n[d]) return wrong_topics(s, d);
         for (uint32_t i = 1; i <= n[d]; i++)
             if (!(list[i] >> 16)) return wrong_topics(s, d);
@@ -656,7 +662,7 @@ double tr_lda_rise(const struct tr_lda_rises *r, uint32_t n)
     return n < TR_LDA_RISES ? r->of[n] : lgamma(n + r->a) - r->log_gamma;
 }
 
-/* The same for varying a. */
+/* Returns ln Γ(n + a) - ln Γ(a) without a table, for varying a. */
 static double rise(uint32_t n, double a, double log_gamma_a)
 {
     if (n > 8) return lgamma(n + a) - log_gamma_a;

@@ -1,20 +1,19 @@
-/* Sampling of a block, compiled once per instruction level (trireme/cpu.h). Included by sampler.c with NAME(f) defined, hence
- * no include guard.
+/* Sampling of a block, compiled once per instruction level (trireme/cpu.h). sampler.c includes this file with NAME(f) defined,
+ * hence it has no include guard. struct tr_lda_sampler in lda.h defines g and q.
  *
- * To draw from weights w_0, w_1, ... in vectors of 16, sums over the vectors are stored lane by lane (sums[v] is the sum of
- * vectors 0 .. v). The lane is drawn from the prefix sums over the 16 lanes of the last one, then the vector from the sums of
- * this lane. With AVX-512 these steps use intrinsics: a sweep takes half the time of the loops as GCC 12 compiles them (20
+ * Weights w_0, w_1, ... are summed in vectors of 16 lanes: sums[v] is the sum of the vectors 0 .. v, lane by lane. To draw an
+ * index, the lane is drawn from the prefix sums over the 16 lanes of the last vector of sums; then the vector is drawn from the
+ * sums in this lane. With AVX-512 these steps use intrinsics: a sweep takes half the time of the loops as GCC 12 compiles them (20
  * newsgroups, 100 topics).
  *
- * The conditional excludes the current token. Removing it from the counts and adding it back would be most of the work once
- * topics rarely change. Therefore the weights include the token, which makes only the weight of its own topic too large. If
- * that topic is drawn, it is accepted with the probability (weight without the token) / (weight with it), otherwise the draw
- * is repeated: rejection sampling, which is exact. Concurrent changes of n_k by other workers are unknown here; n_wk can then
- * exceed n_k, and a probability above 1 counts as 1.
- */
+ * The conditional probability of a topic excludes the current token. Removing the token from the counts and adding it back would be
+ * most of the work once topics rarely change. Therefore the weights include the token, which makes only the weight of its current
+ * topic too large. If that topic is drawn, it is accepted with the probability (weight without the token) / (weight with the
+ * token); otherwise the draw is repeated. This rejection sampling is exact. Changes of n_k by other workers are unknown here, so
+ * n_wk can exceed n_k; then a probability above 1 counts as 1. */
 
 #ifdef __AVX512F__
-/* Inclusive prefix sums over the 16 lanes. */
+/* Returns the inclusive prefix sums over the 16 lanes. */
 static inline __m512 NAME(scan)(__m512 x)
 {
     const __m512i by1 = _mm512_setr_epi32(0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14);
@@ -28,7 +27,7 @@ static inline __m512 NAME(scan)(__m512 x)
 }
 #endif
 
-/* Computes the prefix sums over the lanes of the last vector of sums. Returns the sum of all weights. */
+/* Computes d->lanes, the prefix sums over the lanes of the last vector of sums. Returns the sum of all weights. */
 static inline float NAME(finish)(struct tr_lda_draw *d, const float *last)
 {
 #ifdef __AVX512F__
@@ -40,8 +39,8 @@ static inline float NAME(finish)(struct tr_lda_draw *d, const float *last)
     return d->lanes[2 * LANES - 1];
 }
 
-/* Returns the index of the weight that u falls on; u is below the sum of all weights. Rounding may give an index without a
- * weight: callers repeat the draw then. */
+/* Returns an index with a probability proportional to its weight, if u is uniform below the sum of all weights. Because of rounding
+ * errors, the index may have no weight: callers then repeat the draw. */
 INLINE size_t NAME(pick)(const struct tr_lda_draw *d, size_t vectors, float u)
 {
     const float *sums = d->sums;
@@ -67,7 +66,8 @@ INLINE size_t NAME(pick)(const struct tr_lda_draw *d, size_t vectors, float u)
     return (v < vectors ? v : vectors - 1) * LANES + lane;
 }
 
-/* Sums weights: `weight` is the weight of element i. With AVX-512, `add` adds those of vector v to sum. */
+/* Sums weights, and returns the sum of all. `weight` is an expression for the weight of element i. With AVX-512, `add` is an
+ * expression that adds the weights of vector v to `sum`. */
 #define WEIGH_EACH(draw, n_vectors, weight)                                                                  \
     float sum[LANES] = {0};                                                                                  \
     for (size_t v = 0; v < (n_vectors); v++)                                                                 \
@@ -87,7 +87,8 @@ INLINE size_t NAME(pick)(const struct tr_lda_draw *d, size_t vectors, float u)
 #define WEIGH(draw, n_vectors, add, weight) WEIGH_EACH(draw, n_vectors, weight)
 #endif
 
-/* (n_dk + α_k) q_k of all topics: dense documents */
+/* The weigh functions fill *d and return the sum of the weights. Here the weights are (n_dk + α_k) q_k of all topics: dense
+ * record. */
 INLINE float NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *count, size_t vectors,
                                struct tr_lda_draw *d)
 {
@@ -100,7 +101,7 @@ INLINE float NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *c
           ((float)count[i] + alpha[i]) * q[i]);
 }
 
-/* n_dk q_k of the pairs in a list; element 0 is the header, whose count is 0. */
+/* Weights: n_dk q_k of the pairs in a list. Element 0 of a list is its length, which acts as a pair with the count 0. */
 static inline float NAME(weigh_list)(const float *q, const uint32_t *list, size_t vectors,
                                      struct tr_lda_draw *d)
 {
@@ -113,13 +114,13 @@ static inline float NAME(weigh_list)(const float *q, const uint32_t *list, size_
           (float)(int32_t)(list[i] >> 16) * q[list[i] & 0xffff]);
 }
 
-/* n_dk q_k of all topics. */
+/* Weights: n_dk q_k of all topics, for a wide record. */
 static float NAME(weigh_wide)(const struct tr_lda_sampler *s, const uint32_t *count, struct tr_lda_draw *d)
 {
     WEIGH_EACH(d, s->vectors, (float)count[i] * s->q[i]);
 }
 
-/* α_k q_k of consecutive topics. */
+/* Weights: α_k q_k of consecutive topics. */
 static inline float NAME(weigh_prior)(const float *q, const float *alpha, size_t vectors,
                                       struct tr_lda_draw *d)
 {
@@ -127,7 +128,7 @@ static inline float NAME(weigh_prior)(const float *q, const float *alpha, size_t
           alpha[i] * q[i]);
 }
 
-/* Sums of parts. */
+/* Weights: the sums of α_k q_k over each part. */
 static inline float NAME(weigh_parts)(const double *part, size_t vectors, struct tr_lda_draw *d)
 {
     WEIGH(d, vectors,
@@ -137,7 +138,7 @@ static inline float NAME(weigh_parts)(const double *part, size_t vectors, struct
           (float)part[i]);
 }
 
-/* Returns the index of a topic in a list, or 0. */
+/* Returns the index of a topic's pair in a list, or 0 if there is none. */
 static inline size_t NAME(find)(const uint32_t *list, size_t vectors, uint32_t topic)
 {
 #ifdef __AVX512F__
@@ -158,8 +159,8 @@ static inline size_t NAME(find)(const uint32_t *list, size_t vectors, uint32_t t
 
 /* ---- the current word ---- */
 
-/* For lists, Σ_k α_k q_k and its sums over parts are updated in double precision, so that thousands of small changes do not
- * accumulate errors. Draws from it are rare enough to search one part. */
+/* Computes s->prior = Σ_k α_k q_k and its sums over parts, which draws for lists use. set_q() then updates them in double
+ * precision, so that errors of thousands of small changes do not accumulate. */
 static void NAME(parts)(struct tr_lda_sampler *s)
 {
     size_t run = (size_t)1 << s->part_shift;
@@ -174,7 +175,7 @@ static void NAME(parts)(struct tr_lda_sampler *s)
     }
 }
 
-/* Computes q of the current word. empty: all counts are 0. */
+/* Computes q from s->count. empty: all counts are 0. */
 static void NAME(fill_q)(struct tr_lda_sampler *s, bool empty)
 {
     float beta = (float)s->beta;
@@ -183,6 +184,7 @@ static void NAME(fill_q)(struct tr_lda_sampler *s, bool empty)
     s->q_empty = empty;
 }
 
+/* Reads the row of a word into s->count, and computes q. */
 static void NAME(begin_word)(struct tr_lda_sampler *s, enum tr_lda_row kind, const void *row)
 {
     uint32_t topics = s->layout->topics;
@@ -197,6 +199,7 @@ static void NAME(begin_word)(struct tr_lda_sampler *s, enum tr_lda_row kind, con
     }
 }
 
+/* Writes the row of the current word back, and clears s->count. */
 static void NAME(end_word)(struct tr_lda_sampler *s, enum tr_lda_row kind, void *row)
 {
     uint32_t topics = s->layout->topics;
@@ -212,7 +215,7 @@ static void NAME(end_word)(struct tr_lda_sampler *s, enum tr_lda_row kind, void 
 
 /* ---- draws ---- */
 
-/* Draws a topic from α_k q_k: first the part, then the topic. Rounding may give a topic that does not exist. */
+/* Draws a topic with weight α_k q_k: first the part, then the topic. Because of rounding errors, the topic may not exist. */
 static inline size_t NAME(draw_prior)(struct tr_lda_sampler *s)
 {
     struct tr_lda_draw *d = &s->prior_draw;
@@ -225,7 +228,8 @@ static inline size_t NAME(draw_prior)(struct tr_lda_sampler *s)
     return first + NAME(pick)(d, vectors, uniform_low(bits) * sum);
 }
 
-/* Draws the topic of a token with topic k, in a dense document. */
+/* The draw functions draw a new topic for a token whose topic is k, change the counts, and return the topic. Here the document's
+ * record is dense. again: the next token of the word has the same document. */
 INLINE uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, uint16_t *count, size_t vectors, uint32_t k,
                                  bool again)
 {
@@ -248,7 +252,7 @@ INLINE uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, uint16_t *count, size
     }
 }
 
-/* Updates the sums of a list after the pair at index `at` has changed. */
+/* Updates the sums of weigh_list() after the pair at index `at` has changed. */
 static inline void NAME(update_sums)(struct tr_lda_draw *d, const float *q, const uint32_t *list, size_t at)
 {
     float *sum = d->sums + at, old = at < LANES ? sum[0] : sum[0] - sum[-LANES];
@@ -256,8 +260,10 @@ static inline void NAME(update_sums)(struct tr_lda_draw *d, const float *q, cons
     for (size_t i = at; i < d->vectors * LANES; i += LANES, sum += LANES) *sum += by;
 }
 
-/* Moves a token from topic k to z. to: index of z in the list; 0: unknown. If the next token belongs to the same document,
- * the sums are updated; they depend on nothing else that has changed. */
+/* Moves a token from topic k to topic z in a list. If the next token belongs to the same document (again), also updates the sums of
+ * weigh_list(): the weights of other pairs have not changed.
+ *
+ * @param [in] to  index of the pair of z; 0: unknown */
 static inline void NAME(move_list)(struct tr_lda_sampler *s, uint32_t *list, uint32_t k, size_t to,
                                    uint32_t z, bool again)
 {
@@ -273,7 +279,7 @@ static inline void NAME(move_list)(struct tr_lda_sampler *s, uint32_t *list, uin
     d->sum = NAME(finish)(d, d->sums + (d->vectors - 1) * LANES);
 }
 
-/* Draws the topic of a token with topic k, in a document with a list. */
+/* Draws a topic if the document's record is a list: from n_dk q_k of its pairs, or from α_k q_k of all topics. */
 static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list, uint32_t k, bool again)
 {
     struct tr_lda_draw *d = &s->draw;
@@ -306,7 +312,7 @@ static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list,
     }
 }
 
-/* Draws the topic of a token with topic k, in a wide document. */
+/* Draws a topic if the document's record is wide. */
 static uint32_t NAME(draw_wide)(struct tr_lda_sampler *s, uint32_t *count, uint32_t k)
 {
     for (;;) {
@@ -339,7 +345,8 @@ INLINE void NAME(sample_vectors)(struct tr_lda_sampler *s, uint64_t begin, uint6
     }
 }
 
-/* Small numbers of vectors are compile-time constants, so that sums stay in registers. */
+/* Samples the tokens begin .. end - 1 with dense records. Small numbers of vectors are constants, so that sums stay in
+ * registers. */
 static void NAME(sample_dense)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end)
 {
     switch (s->vectors) {
@@ -355,6 +362,7 @@ static void NAME(sample_dense)(struct tr_lda_sampler *s, uint64_t begin, uint64_
     }
 }
 
+/* Samples the tokens begin .. end - 1 with records that are lists or wide. */
 static void NAME(sample_lists)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end)
 {
     for (uint64_t i = begin; i < end; i++) {
@@ -372,7 +380,7 @@ static void NAME(sample)(struct tr_lda_sampler *s, int number, void *block)
 {
     const struct tr_lda_layout *l = s->layout;
     float all = (float)s->words_beta;
-    enum { PIECE = 512 }; /* tokens between two polls: tens of microseconds */
+    enum { PIECE = 512 }; /* number of tokens between two calls of tr_seam(): tens of microseconds */
     for (uint32_t k = 0; k < l->topics; k++) s->g[k] = 1 / ((float)s->total[k] + all);
     NAME(fill_q)(s, true);
     for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
