@@ -1,12 +1,13 @@
 /* The arithmetic of solve.c, compiled once per instruction level (trireme/cpu.h).
  *
- * The equations of one row are too small for BLIS. In a trial with ssyrk, sgemv and strsv in place of these functions,
- * and a blocked Cholesky on ssyrk, bench_als took 0.54 s instead of 0.13 s at rank 10 and 1.72 s instead of 0.61 s at
- * rank 64 for a sweep over 3 million ratings of 50000 users and 10000 items, and 1.98 s instead of 0.92 s at rank 200
- * over 1 million of 20000 and 5000 (AVX-512, one core). Sums over many rows use BLIS: tr_gram_add().
+ * The equations of one row are too small for BLIS: with ssyrk, sgemv, strsv, and a blocked Cholesky on ssyrk in place of these
+ * functions, a sweep of bench_als took 0.54 s instead of 0.13 s at rank 10, and 1.72 s instead of 0.61 s at rank 64 (3 million
+ * ratings of 50000 users and 10000 items); at rank 200, 1.98 s instead of 0.92 s (1 million ratings of 20000 users and 5000
+ * items; AVX-512, one core). Only tr_gram_add(), which sums over many rows, uses BLIS.
  *
  * Matrices are f32, row-major with the leading dimension `ld`, of a size n that is a multiple of 16. Of symmetric and
- * triangular matrices only the upper half is stored. A vector has V lanes; blocks of the factorization have V rows. */
+ * triangular matrices only the upper half is stored. A panel is a dense matrix of ratings × factors: each row is a row v of the
+ * other side; `stride` is its leading dimension. A vector has V lanes; blocks of the factorization have V rows. */
 
 #if defined(__AVX512F__)
 #define V            16
@@ -30,7 +31,7 @@ typedef float NAME(loose) __attribute__((vector_size(4 * V), aligned(4), may_ali
 #define SPLAT(x)    ((x) - (VEC){0})
 #define LOAD(p)     (*(const NAME(loose) *)(p))
 #define STORE(p, v) (*(NAME(loose) *)(p) = (v))
-/* Prevents the compiler from computing all addresses in advance: the registers are needed for sums. */
+/* Prevents the compiler from computing all addresses in advance, because the registers are needed for sums. */
 #define HIDE(p) __asm__("" : "+r"(p))
 #define ALWAYS  static inline __attribute__((always_inline))
 
@@ -63,7 +64,7 @@ ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t dep
     }
 }
 
-/* The tile sizes, as separate functions, so that the compiler can use all registers for the sums. */
+/* A function per tile size: the compiler then keeps all sums in registers. */
 #define TILE_OF(name, rows, vectors)                                                                         \
     static __attribute__((noinline)) void NAME(name)(const float *a, const float *b, size_t stride,          \
                                                      size_t depth, float sign, float *c, size_t ld)          \
@@ -75,7 +76,7 @@ TILE_OF(tile_2, TILE, 2)
 TILE_OF(tile_3, TILE, 3)
 #undef TILE_OF
 
-/* A tile of V rows with any number of vectors. */
+/* Computes a tile of V rows and one to three vectors. */
 static void NAME(tile_rows)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c,
                             size_t ld, size_t vectors)
 {
@@ -85,13 +86,13 @@ static void NAME(tile_rows)(const float *a, const float *b, size_t stride, size_
         else NAME(tile_3)(a, b, stride, depth, sign, c, ld);
 }
 
-/* Number of vectors of the next tile, out of `left`: three, or two if otherwise a single one would remain. */
+/* Returns the number of vectors of the next tile, out of `left`: three, or two if three would leave a single vector. */
 ALWAYS size_t NAME(next)(size_t left)
 {
     return left == 4 ? 2 : left < 3 ? left : 3;
 }
 
-/* c += PᵀP for the panel P of depth × n, in strips of three columns of vectors, which stay in the L1 cache. */
+/* c += PᵀP for the panel P of depth × n, in strips of up to three vectors of columns, which stay in the L1 cache. */
 static void NAME(gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n)
 {
     for (size_t j = 0, width; j < n; j += width * V) {
@@ -104,8 +105,7 @@ static void NAME(gram)(const float *panel, size_t stride, size_t depth, float *c
     }
 }
 
-/* Copies `count` rows of `rank` floats into the panel, each multiplied by its scale if scales are given, padded with zeros up to
- * n. */
+/* Copies `count` rows of `rank` floats into the panel, padded with zeros up to n. scale: factor of each row; NULL: 1. */
 static void NAME(pack)(const float *const *row, const float *scale, size_t count, size_t rank, float *panel,
                        size_t stride, size_t n)
 {
@@ -121,7 +121,7 @@ static void NAME(pack)(const float *const *row, const float *scale, size_t count
 }
 
 #ifdef __AVX512F__
-/* Transposes 16 floats, from the k-th on, of each of 16 rows: by pairs, fours, eights, halves. */
+/* Transposes 16 rows of 16 floats each, row[i][k .. k + 15], in four steps. */
 static void NAME(turn_16)(const float *const *row, size_t k, float *to, size_t stride)
 {
     __m512 a[16], b[16];
@@ -136,7 +136,7 @@ static void NAME(turn_16)(const float *const *row, size_t k, float *to, size_t s
             a[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
             a[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
         }
-    /* a[4 g + c] has, in lane q, column 4 q + c of rows 4 g .. 4 g + 3 */
+    /* The q-th quarter of a[4 g + c] has column 4 q + c of the rows 4 g .. 4 g + 3. */
     for (int c = 0; c < 4; c++) {
         b[c] = _mm512_shuffle_f32x4(a[c], a[4 + c], 0x44);
         b[4 + c] = _mm512_shuffle_f32x4(a[c], a[4 + c], 0xee);
@@ -153,7 +153,7 @@ static void NAME(turn_16)(const float *const *row, size_t k, float *to, size_t s
 }
 #endif
 
-/* The transposed panel: element (k, r) is the k-th float of row r; columns up to `width` are padded with zeros. */
+/* Writes the transposed panel: element (k, r) is the k-th float of row r. Columns up to `width` are padded with zeros. */
 static void NAME(turn)(const float *const *row, size_t count, size_t rank, float *panel, size_t stride,
                        size_t width)
 {
@@ -173,7 +173,7 @@ static void NAME(turn)(const float *const *row, size_t count, size_t rank, float
     }
 }
 
-/* out += Σ weight[r] P[r], n floats; weight NULL: all are 1. */
+/* out += Σ weight[r] P[r] over the rows r of a panel, n floats; weight NULL: every weight is 1. */
 static void NAME(combine)(const float *panel, size_t stride, size_t depth, const float *weight, float *out,
                           size_t n)
 {
@@ -209,9 +209,11 @@ static void NAME(dots)(const float *panel, size_t stride, size_t count, const fl
     }
 }
 
-/* Factors one diagonal block a = UᵀU in place and returns 1 / diagonal. `unit` receives the rows divided by the square of the
- * diagonal, which shortens the chain of dependent steps of the elimination. Eliminates the right sides too. Returns false if a
- * pivot is not above the fraction `least` of its value before the elimination. */
+/* Factors one diagonal block a = UᵀU in place, and multiplies the right sides by U⁻ᵀ. Returns false if a pivot is not above the
+ * fraction `least` of its value before the elimination.
+ *
+ * @param [in,out] inverse  the original diagonal; then 1 / diagonal of U
+ * @param [out]    unit     rows divided by their pivots: eliminate() then has a shorter chain of dependent steps */
 ALWAYS bool NAME(factor_block)(float *a, size_t ld, float *inverse, float least, float unit[V][V],
                                float *const *rhs, int sides)
 {
@@ -241,8 +243,8 @@ ALWAYS bool NAME(factor_block)(float *a, size_t ld, float *inverse, float least,
     return definite;
 }
 
-/* Multiplies the V rows of a block to the right of the diagonal by U₁₁⁻ᵀ, one vector of columns at a time, and eliminates them
- * from the right sides. */
+/* Multiplies the V rows of a block, to the right of the diagonal block U₁₁, by U₁₁⁻ᵀ, one vector of columns at a time. Subtracts
+ * their contributions from the right sides. */
 ALWAYS void NAME(eliminate)(float *a, size_t ld, size_t columns, const float *inverse, const float unit[V][V],
                             float *const *rhs, int sides)
 {
@@ -271,8 +273,8 @@ ALWAYS void NAME(eliminate)(float *a, size_t ld, size_t columns, const float *in
     }
 }
 
-/* Cholesky factorization a = UᵀU in place, by block rows; each block row first subtracts the contributions of all rows above.
- * Right sides are multiplied by U⁻ᵀ. inverse: 1 / diagonal of U. Returns false if a is not numerically positive definite. */
+/* Computes the Cholesky factorization a = UᵀU in place, by block rows: the contributions of all rows above are subtracted first.
+ * Multiplies the right sides by U⁻ᵀ. Returns false if a is not numerically positive definite. inverse: gets 1 / diagonal of U. */
 static bool NAME(factor)(float *a, size_t ld, size_t n, float least, float *inverse, float *const *rhs,
                          int sides)
 {
@@ -307,8 +309,8 @@ static void NAME(back)(const float *u, size_t ld, size_t n, const float *inverse
     }
 }
 
-/* One sweep of coordinate descent on ½ xᵀAx - cᵀx for x ≥ 0; A has both halves. Updates slope = Ax - c. Returns the largest
- * change. */
+/* Performs a sweep of coordinate descent on ½ xᵀAx - cᵀx for x ≥ 0; both halves of A are stored. Updates slope = Ax - c. Returns
+ * the largest change of a coordinate. */
 static float NAME(descend)(const float *a, size_t ld, size_t n, size_t rank, float *x, float *slope)
 {
     float most = 0;

@@ -1,3 +1,4 @@
+/* Distribution of ratings to workers, and tiles. mf.h explains both. */
 #include "mf.h"
 
 #include <stdlib.h>
@@ -28,25 +29,24 @@ struct rating {
     float value;
 };
 
-/* Sends each rating to the owner of its row, or, if row_owner is NULL, of its column, in rounds with messages of bounded size. All
- * workers.
+/* Sends each rating to the worker row_owner[row], or, if row_owner is NULL, column_owner[column]. Works in rounds with messages of
+ * bounded size. All workers.
  *
- * @param [out] received  n ratings; free them with free(), also after an error
- */
+ * @param [out] received  n ratings; free them with free(), also after an error */
 static int send_ratings(tr_context *tr, const tr_data *data, const uint32_t *row_owner,
                         const uint32_t *column_owner, struct rating **received, size_t *n)
 {
     enum { PIECE = 1 << 19, LEAST = 1 << 12 };
     const tr_batch *b = &data->rows;
     size_t workers = (size_t)tr_workers(tr),
-           most = tr_max_size(PIECE / workers, LEAST), /* a worker receives at most PIECE */
+           most = tr_max_size(PIECE / workers, LEAST), /* ratings that a worker sends per round */
         row = 0, capacity = 0;
     uint64_t k = 0, all = ratings_of(data);
-    TR_FREED struct rating *out = NULL;    /* of this round, in the order of the data */
-    TR_FREED struct rating *sorted = NULL; /* in the order of receivers */
-    TR_FREED uint32_t *to = NULL;
+    TR_FREED struct rating *out = NULL;    /* ratings of this round, in the order of the data */
+    TR_FREED struct rating *sorted = NULL; /* the same ratings, sorted by receiver */
+    TR_FREED uint32_t *to = NULL;          /* receiver of each rating in `out` */
     TR_FREED size_t *begin = NULL;
-    TR_FREED size_t *bytes = NULL; /* to each worker, from each worker */
+    TR_FREED size_t *bytes = NULL; /* bytes to send to each worker, then to receive from each worker */
     TR_TRY(TR_NEW(&out, most));
     TR_TRY(TR_NEW(&sorted, most));
     TR_TRY(TR_NEW(&to, most));
@@ -80,8 +80,8 @@ static int send_ratings(tr_context *tr, const tr_data *data, const uint32_t *row
 
 /* ---- lists ---- */
 
-/* Builds lists of n rows from the received ratings. by_user: rows are users, otherwise items. others: number of rows of the
- * other side in training. */
+/* Builds lists of n rows from the received ratings. by_user: rows are users and columns items, otherwise the reverse. others:
+ * number of rows of the other side in training; ratings with a higher index there are cold. */
 static int make_lists(const struct rating *r, size_t received, bool by_user, size_t n, uint64_t others,
                       struct tr_mf_lists *lists)
 {
@@ -89,7 +89,7 @@ static int make_lists(const struct rating *r, size_t received, bool by_user, siz
     TR_TRY(TR_NEW(&lists->begin, n + 2));
     TR_TRY(TR_NEW(&lists->other, received));
     TR_TRY(TR_NEW(&lists->value, received));
-    uint64_t *next = lists->begin + 1; /* next[i] moves from the begin of row i to its end */
+    uint64_t *next = lists->begin + 1; /* next[i] advances from the start to the end of row i */
     for (size_t i = 0; i < received; i++) next[(by_user ? r[i].user : r[i].item) + 1]++;
     for (size_t i = 0; i < n; i++) next[i + 1] += next[i];
     for (size_t i = 0; i < received; i++) {
@@ -97,8 +97,8 @@ static int make_lists(const struct rating *r, size_t received, bool by_user, siz
         lists->other[at] = by_user ? r[i].item : r[i].user;
         lists->value[at] = r[i].value;
     }
-    /* List the numbers of training rows that occur in lists->other, and replace each by its index; others by the length of the
-     * list. */
+    /* List the numbers below `others` that occur in lists->other in lists->key, and replace each by its index there. Replace higher
+     * numbers by the length of lists->key. */
     uint32_t *other = lists->other;
     TR_FREED uint32_t *place = NULL;
     TR_TRY(TR_NEW(&place, others));
@@ -133,7 +133,7 @@ int tr_mf_by_item(tr_context *tr, const tr_data *train, double item_work, uint64
     TR_FREED uint32_t *owner = NULL;
     TR_FREED struct rating *rating = NULL;
 
-    /* Divide the items into ranges with similar work. With many items, runs of consecutive items are counted together. */
+    /* Divide the items into ranges with similar work. With many items, 2^shift consecutive items are counted together. */
     unsigned shift = 0;
     while (items >> shift >= BUCKETS) shift++;
     uint64_t width = (uint64_t)1 << shift;
@@ -164,11 +164,11 @@ int tr_mf_by_item(tr_context *tr, const tr_data *train, double item_work, uint64
 
 int tr_mf_by_user(tr_context *tr, const tr_data *train, const tr_data *test, struct tr_mf_lists *lists)
 {
-    enum { PIECE = 1 << 20 }; /* users per lookup */
+    enum { PIECE = 1 << 20 }; /* number of users whose workers are found in one reduction */
     int32_t me = tr_set_rank(tr, TR_SET_WORKERS);
     size_t users = train->rows.n, mine = 0, asked = 0, received = 0;
     TR_FREED int32_t *worker = NULL;
-    TR_FREED uint32_t *owner = NULL; /* of each row of the test data; this worker for cold users */
+    TR_FREED uint32_t *owner = NULL; /* per row of the test data: worker of the user; cold: this worker */
     TR_FREED struct rating *rating = NULL;
     TR_TRY(TR_NEW(&owner, test->rows.n));
     TR_TRY(TR_NEW(&worker, PIECE));
@@ -184,8 +184,8 @@ int tr_mf_by_user(tr_context *tr, const tr_data *train, const tr_data *test, str
     }
     while (asked < test->rows.n) owner[asked++] = (uint32_t)me;
     TR_TRY(send_ratings(tr, test, owner, NULL, &rating, &received));
-    for (size_t i = 0; i < received;
-         i++) { /* the row of the user on this worker; cold users have the last row */
+    /* Replace each user by the index of its row on this worker; cold users have the last row. */
+    for (size_t i = 0; i < received; i++) {
         size_t at = tr_place_u64(train->row, users, rating[i].user);
         rating[i].user = (uint32_t)(at < users && train->row[at] == rating[i].user ? at : users);
     }
@@ -196,19 +196,20 @@ int tr_mf_by_user(tr_context *tr, const tr_data *train, const tr_data *test, str
 
 /* Assignment of columns to tiles. Columns ascend within a row, so that a user's ratings of a tile are contiguous. */
 struct columns {
-    uint32_t *tile;  /* tile of each column, counted over all blocks */
-    uint16_t *item;  /* index of the column in its tile */
-    uint32_t *bound; /* of each tile: one more than its last column */
+    uint32_t *tile;  /* per column: index of its tile among those of all blocks */
+    uint16_t *item;  /* per column: its index in the tile */
+    uint32_t *bound; /* per tile: one more than its last column */
 };
 
-/* Position of the next visit and rating of a tile. */
+/* Where the next visit and the next rating of a tile are written. */
 struct next {
     struct tr_mf_visit *visit;
     uint16_t *item;
     float *value;
 };
 
-/* Counts the visits and ratings of each tile (next NULL), or writes them. Parts of users have similar numbers of ratings. */
+/* Writes the visits and ratings of each tile; next NULL: counts them instead. The parts of users have similar numbers of
+ * ratings. */
 static void ratings_walk(struct tr_mf_tiling *t, const tr_batch *rows, const struct columns *c, float mean,
                          float scale, struct next *next)
 {
@@ -266,7 +267,7 @@ int tr_mf_tile_ratings(const tr_data *data, size_t parts, size_t blocks, const u
     const struct columns columns = {tile_of, item_of, bound};
     ratings_walk(t, &data->rows, &columns, 0, 0, NULL);
 
-    /* tiles one after the other, which are readable for some more elements */
+    /* Place the tiles one after the other; kernels may read up to TR_MF_ALIGN elements after the last tile. */
     for (size_t i = 0; i < tiles; i++) visits += t->tile[i].visits;
     TR_TRY(TR_NEW_ALIGNED(&t->visit, visits, false));
     TR_TRY(TR_NEW_ALIGNED(&t->item, ratings + TR_MF_ALIGN, false));

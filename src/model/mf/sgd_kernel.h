@@ -1,9 +1,8 @@
 /* SGD steps on the ratings of one tile, compiled once per instruction level (trireme/cpu.h).
  *
- * Up to 16 ratings of a visit are processed together: all errors use the same row of the user, which stays in registers, so
- * that their sums are reduced together and no rating waits for the previous one. `batch` and `width` (vectors per row, or per
- * piece of a long row) are compile-time constants in all calls.
- */
+ * A batch is up to 16 ratings of a visit. All errors of a batch use the same row of the user, which stays in registers: inner
+ * products are reduced together, and no rating waits for the previous one. A row of more than WIDEST vectors is processed in
+ * pieces. `batch` and `width` (vectors per row or piece) are compile-time constants in all calls. */
 #ifdef __AVX512F__
 #define LANES 16
 #define LANE  0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
@@ -14,12 +13,12 @@
 #define LANES 4
 #define LANE  0, 1, 2, 3
 #endif
-#define WIDEST 8 /* maximum number of vectors of a row, or of a piece of it, in registers */
+#define WIDEST 8 /* maximum number of vectors of a row, or of a piece of a row, in registers */
 #define ALWAYS static inline __attribute__((always_inline))
 
 typedef float NAME(vec) __attribute__((vector_size(4 * LANES), may_alias));
 typedef int NAME(pick) __attribute__((vector_size(4 * LANES)));
-/* one number per rating of a batch */
+/* Vectors of one number per rating of a batch. */
 typedef float NAME(batch) __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int NAME(ints) __attribute__((vector_size(64)));
 typedef uint16_t NAME(shorts) __attribute__((vector_size(32), aligned(2), may_alias));
@@ -38,8 +37,7 @@ ALWAYS VEC NAME(clip)(VEC x)
     return (VEC)((NAME(pick))x & (x > 0));
 }
 
-/* Adds pairs of lanes whose indices differ in bit d: lane i of the result comes from a if bit d of i is 0, otherwise from b.
- * One step of the reduction of several vectors to a vector of their sums. */
+/* A step of fold(): lane i of the result is a[i] + a[i + d] if bit d of i is 0, otherwise b[i] + b[i - d]. */
 ALWAYS VEC NAME(fold_two)(VEC a, VEC b, const int d)
 {
 #ifdef __clang__ /* clang shuffles by constants only */
@@ -53,8 +51,8 @@ ALWAYS VEC NAME(fold_two)(VEC a, VEC b, const int d)
 #endif
 }
 
-/* Reduces n vectors (a power of 2, at most LANES) to one: lane j is the sum of the lanes of part[j]. For n < LANES, lane j + n
- * is equal to it. */
+/* Reduces n vectors (a power of 2, at most LANES) to one vector: lane j is the sum of the lanes of part[j]. For n < LANES, lane
+ * j + n equals lane j. */
 ALWAYS VEC NAME(fold)(const int n, VEC *part)
 {
 #pragma GCC unroll 4
@@ -65,7 +63,7 @@ ALWAYS VEC NAME(fold)(const int n, VEC *part)
     return part[0];
 }
 
-/* |v|² */
+/* Returns |v|². */
 ALWAYS float NAME(square)(size_t width, const VEC *v)
 {
     VEC square = v[0] * v[0];
@@ -73,7 +71,7 @@ ALWAYS float NAME(square)(size_t width, const VEC *v)
     return NAME(fold)(1, &square)[0];
 }
 
-/* Adds the parts of a batch to one vector with the same sum. */
+/* Returns a vector of LANES lanes with the same sum as the 16 lanes of x. */
 ALWAYS VEC NAME(narrow)(BATCH x)
 {
     VEC part[TR_MF_BATCH / LANES];
@@ -82,11 +80,12 @@ ALWAYS VEC NAME(narrow)(BATCH x)
     return part[0];
 }
 
-/* Values of a batch per rating. Unused ratings repeat the first one with an error of 0 and a step of 0. */
+/* Values per rating of a batch. Unused elements repeat the first rating with an error of 0 and a step of 0. */
 struct NAME(turn) {
-    INTS valid;              /* -1 for used ratings */
-    INTS index;              /* items */
-    int offset[TR_MF_BATCH]; /* offsets of the items' rows, in floats */
+    INTS valid;              /* -1 for used elements, otherwise 0 */
+    INTS index;              /* index of the item in the tile */
+    int offset[TR_MF_BATCH]; /* offset of the item's row, in floats */
+    /* Inner product of the rows of user and item; error; the item's row v becomes rest × v + step × (row of the user). */
     float dot[TR_MF_BATCH], error[TR_MF_BATCH], step[TR_MF_BATCH], rest[TR_MF_BATCH];
 };
 
@@ -100,7 +99,7 @@ ALWAYS void NAME(begin)(struct NAME(turn) * turn, size_t n, size_t width, const 
     *(BATCH *)turn->dot = (BATCH){0};
 }
 
-/* dot[j] = u · (row of rating j) over `width` vectors; with `more`, added to dot[j]. */
+/* Sets dot[j] = u · (row of the item of rating j) over `width` vectors; more: adds to dot[j] instead. */
 ALWAYS void NAME(dots)(const int batch, const int width, const bool more, const VEC *u, const float *rows,
                        struct NAME(turn) * turn)
 {
@@ -134,7 +133,7 @@ ALWAYS void NAME(step)(const int width, const bool clip, const VEC *u, float *ro
     }
 }
 
-/* Updates the rows of n items; sum ← Σ error v. Two partial sums make the additions independent. */
+/* Updates the rows of n items; sum ← Σ error × (old v). Two partial sums make the additions independent. */
 ALWAYS void NAME(steps)(size_t n, const int width, const bool clip, const VEC *u, float *rows,
                         const struct NAME(turn) * turn, VEC *sum)
 {
@@ -149,7 +148,7 @@ ALWAYS void NAME(steps)(size_t n, const int width, const bool clip, const VEC *u
     for (int w = 0; w < width; w++) sum[w] = even[w] + odd[w];
 }
 
-/* Gather and scatter one number per item of a batch; and rate / √sum with at least 14 bits. */
+/* Returns the number from[i] of the item i of each rating. */
 ALWAYS BATCH NAME(gather)(const float *from, const struct NAME(turn) * turn)
 {
 #if LANES == 16
@@ -161,6 +160,7 @@ ALWAYS BATCH NAME(gather)(const float *from, const struct NAME(turn) * turn)
 #endif
 }
 
+/* Writes the first n numbers to the elements to[i] of their items i. */
 ALWAYS void NAME(scatter)(size_t n, BATCH from, const struct NAME(turn) * turn, float *to)
 {
 #if LANES == 16
@@ -170,6 +170,7 @@ ALWAYS void NAME(scatter)(size_t n, BATCH from, const struct NAME(turn) * turn, 
 #endif
 }
 
+/* Returns rate / √sum, accurate to at least 14 bits. */
 ALWAYS BATCH NAME(divide_by_root)(float rate, BATCH sum)
 {
 #if LANES == 16
@@ -180,8 +181,8 @@ ALWAYS BATCH NAME(divide_by_root)(float rate, BATCH sum)
 #endif
 }
 
-/* Computes the errors of a batch and the steps of the items' rows, and updates their biases and sums. Returns the errors.
- * strength: mean square of the user's factors, the squared gradient of an item per unit of squared error. */
+/* Computes the errors of a batch and the steps of the items' rows, and updates the biases and sums of the items. Returns the
+ * errors. strength: mean square of the user's factors; times the squared error, it is the mean square of an item's gradient. */
 ALWAYS BATCH NAME(errors)(const struct tr_mf_pass *pass, const struct tr_mf_rows *items, size_t n,
                           const float *value, float base, float strength, struct NAME(turn) * turn)
 {
@@ -206,8 +207,8 @@ ALWAYS BATCH NAME(errors)(const struct tr_mf_pass *pass, const struct tr_mf_rows
     return error;
 }
 
-/* Updates the user's row, bias and sum after a batch of n ratings. sum: Σ error v; errors: Σ error. The rate includes the
- * squares of this batch, because the first gradients are large. */
+/* Updates the user's row, bias and sum after a batch of n ratings. sum: Σ error v; errors: Σ error. The user's sum first gets the
+ * squares of this batch: otherwise the first gradients, which are large, would have a large rate. */
 ALWAYS void NAME(step_user)(const struct tr_mf_pass *pass, const struct tr_mf_rows *user, size_t width,
                             const bool clip, size_t n, float errors, const VEC *sum, VEC *u)
 {
@@ -225,7 +226,7 @@ ALWAYS void NAME(step_user)(const struct tr_mf_pass *pass, const struct tr_mf_ro
     if (user->bias) *user->bias += rate * pass->bias_part * (errors - pass->bias_l2 * share * *user->bias);
 }
 
-/* DO(vectors, at) for a row of `width` vectors; with width 0 for each piece of a long row. */
+/* Calls DO(vectors, first vector) for a row of `width` vectors; width 0: for each piece of a long row. */
 #define EACH_PIECE(DO)                                                                                       \
     do {                                                                                                     \
         size_t at_ = 0;                                                                                      \
@@ -239,8 +240,8 @@ ALWAYS void NAME(step_user)(const struct tr_mf_pass *pass, const struct tr_mf_ro
 #define DOTS4(w, at)  NAME(dots)(4, w, at > 0, u + at, rows + at * LANES, &turn)
 #define STEPS(w, at)  NAME(steps)(n, w, clip, u + at, rows + at * LANES, &turn, sum + at)
 
-/* Performs the steps of n <= 16 ratings and returns the sum of squared errors. width 0: a long row in memory; otherwise u is
- * in registers. */
+/* Performs the steps of a batch of n <= 16 ratings and returns the sum of squared errors. width 0: the user's row u is long and
+ * stays in memory; otherwise it is in registers. */
 ALWAYS float NAME(turn)(const struct tr_mf_pass *pass, const struct tr_mf_rows *user,
                         const struct tr_mf_rows *items, const int width, const bool clip, size_t n,
                         const uint16_t *item, const float *value, VEC *u)
@@ -267,6 +268,7 @@ ALWAYS float NAME(turn)(const struct tr_mf_pass *pass, const struct tr_mf_rows *
 #undef DOTS4
 #undef STEPS
 
+/* Performs the steps of all visits of a tile. */
 ALWAYS double NAME(visits)(const struct tr_mf_pass *pass, const struct tr_mf_tile *tile,
                            const struct tr_mf_rows *users, const struct tr_mf_rows *items, const int width,
                            const bool clip)
@@ -274,7 +276,7 @@ ALWAYS double NAME(visits)(const struct tr_mf_pass *pass, const struct tr_mf_til
     const uint16_t *item = tile->item;
     const float *value = tile->value;
     double squares = 0;
-    /* local copies, which cannot alias the rows */
+    /* Local copies cannot alias the rows, so the compiler keeps them in registers. */
     const struct tr_mf_pass own = *pass;
     const struct tr_mf_rows all = *items;
     for (size_t v = 0; v < tile->visits; v++) {

@@ -1,3 +1,4 @@
+/* Least squares for one row. mf.h explains the equations; als_kernel.h defines panel. */
 #include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
@@ -6,8 +7,8 @@
 #include "mf.h"
 
 enum {
-    BLOCK = 16,    /* sizes of matrices are multiples of it */
-    DEPTH = 128,   /* ratings per panel: three vectors of columns stay in the L1 cache */
+    BLOCK = 16,    /* sizes of matrices are multiples of BLOCK */
+    DEPTH = 128,   /* number of ratings per panel: three vectors of its columns stay in the L1 cache */
     DESCENTS = 100 /* maximum number of sweeps of coordinate descent */
 };
 
@@ -29,25 +30,25 @@ struct kernel {
 #define TR_KERNEL "mf/als_kernel.h"
 #include "../levels.h"
 
-/* The factorization in f32 is accepted if each pivot keeps this fraction of its value before the elimination. This holds in any
- * case if λ' is the second fraction of the trace. */
+/* A factorization in f32 is accepted if each pivot keeps the fraction LEAST_PIVOT of its value before the elimination. This is
+ * certain if λ' is at least the fraction SAFE_PART of the trace. */
 static const float LEAST_PIVOT = 1e-5f, SAFE_PART = 1e-4f;
-/* A difference of sums has an error of about 1e-6 of the sums. It is too inaccurate if it is below this fraction of them. */
+/* A difference of sums has an error of about 1e-6 of the sums. A difference below this fraction of the sums is too inaccurate. */
 static const double CANCELS = 1e-2;
 
 struct tr_solver {
     struct tr_solve_problem problem;
     const struct kernel *kernel;
-    size_t n, ld;  /* size of matrices: rank rounded up; leading dimension in floats */
+    size_t n, ld;  /* size of matrices: rank, rounded up; leading dimension in floats */
     float *memory; /* memory of the following arrays */
     float *sums;   /* sums of tr_solve() */
-    float *panel;  /* DEPTH × ld, or transposed (rank + 1) × ld */
+    float *panel;  /* a panel, DEPTH × ld, or a transposed panel, (rank + 1) × ld */
     float *copy;   /* copy of a matrix before its factorization */
-    float *gram;   /* implicit: n × ld, without λ */
+    float *gram;   /* implicit: Σ v vᵀ over all rows of the other side, n × ld */
     float *inverse, *right[2], *weight, *scale;
-    float *careful; /* doubles: a matrix followed by its right side */
+    float *careful; /* memory of solve_carefully(): doubles, a matrix followed by its right side */
     struct tr_solve_count count;
-    struct tr_solve_fit fit; /* of the row that was solved last */
+    struct tr_solve_fit fit; /* fit of the row that was solved last */
 };
 
 static size_t round_up(size_t n)
@@ -55,13 +56,13 @@ static size_t round_up(size_t n)
     return (n + BLOCK - 1) / BLOCK * BLOCK;
 }
 
-/* The leading dimension is an odd number of cache lines, so that columns do not map to few cache sets. */
+/* Returns the leading dimension, an odd number of cache lines, so that columns do not map to few cache sets. */
 static size_t solve_leading(size_t n)
 {
     return n % (2 * BLOCK) == 0 ? n + BLOCK : n;
 }
 
-/* Assigns aligned parts of `memory` to the arrays; returns the total size. memory NULL: only computes the size. */
+/* Assigns aligned parts of `memory` to the arrays (memory NULL: does not), and returns the total size in floats. */
 static size_t lay_out(struct tr_solver *s, float *memory)
 {
     size_t n = s->n, matrix = n * s->ld, order = s->problem.rank + 2;
@@ -119,11 +120,12 @@ struct tr_solve_fit tr_solver_fit(const struct tr_solver *s)
 
 /* ---- sums of the normal equations ---- */
 
-/* Layout of sums: matrix, right side, for the bias the sum of rows, and two numbers: Σ t for the bias, and Σ t² (implicit:
- * Σ (1 + a |t|) p). */
+/* Pointers into the sums of a row. */
 struct parts {
-    float *matrix, *right, *rows;
-    double *targets, *squares;
+    float *matrix, *right; /* matrix and right side of the normal equations */
+    float *rows;           /* Σ v, for the bias */
+    double *targets;       /* Σ t, for the bias */
+    double *squares;       /* Σ t²; implicit: Σ (1 + a |t|) p */
 };
 
 static struct parts parts_of(const struct tr_solver *s, float *sums)
@@ -161,7 +163,7 @@ void tr_solve_add(struct tr_solver *s, size_t n, const float *const *other, cons
     for (size_t done = 0, now; done < n; done += now) {
         now = tr_min_size(n - done, DEPTH);
         for (size_t i = 0; i < now && implicit; i++) {
-            /* a rating of 0 contributes to the right side, so its weight must not be 0 */
+            /* The division below needs a weight above 0, also for a rating of 0. */
             float t = target[done + i], w = fmaxf((float)s->problem.confidence * fabsf(t), 1e-12f);
             s->scale[i] = sqrtf(w);
             s->weight[i] = t > 0 ? (1 + w) / s->scale[i] : 0;
@@ -206,16 +208,16 @@ void tr_gram_set(struct tr_solver *s, const double *gram)
 
 /* ---- solving ---- */
 
-/* A symmetric system with `order` unknowns of a matrix of size n, and, if rows is set, one more unknown, the bias. */
+/* A symmetric system of equations with `order` unknowns, and, if `rows` is set, one more unknown, the bias. */
 struct equations {
     float *matrix;
-    size_t order, n, ld;
-    const float *rows;       /* Σ v; NULL without bias */
-    double ratings, targets; /* number of ratings plus λ'; Σ t */
-    bool risky;              /* the matrix was copied, because f32 may not be accurate enough */
+    size_t order, n, ld;     /* n: size of the matrix, `order` rounded up */
+    const float *rows;       /* Σ v; NULL: no bias */
+    double ratings, targets; /* for the bias: number of ratings plus λ'; Σ t */
+    bool risky;              /* f32 may not be accurate enough, so s->copy has a copy of the matrix */
 };
 
-/* Adds λ' to the diagonal, and sets it to 1 in the padding. */
+/* Adds λ' to the diagonal, and sets the diagonal of the padding to 1. */
 static void add_ridge(const struct equations *e, float ridge)
 {
     for (size_t i = 0; i < e->n; i++) {
@@ -224,7 +226,7 @@ static void add_ridge(const struct equations *e, float ridge)
     }
 }
 
-/* Cholesky factorization in f64 with `ridge` added to the diagonal. Returns false if the matrix is not positive definite. */
+/* Solves a x = y in f64 by Cholesky; y becomes x. Returns false if a pivot is not above `least`. */
 static bool factor_carefully(double *a, double *y, size_t n, double least)
 {
     for (size_t i = 0; i < n; i++) {
@@ -247,7 +249,8 @@ static bool factor_carefully(double *a, double *y, size_t n, double least)
     return true;
 }
 
-/* Solves the equations in f64 from the copy. If they have no unique solution, adds the smallest ridge that gives one. */
+/* Solves the equations in f64 from s->copy. If they have no unique solution, adds the smallest multiple of the unit matrix with
+ * which they have one. */
 static int solve_carefully(struct tr_solver *s, const struct equations *e, const float *right, float *x,
                            float *bias)
 {
@@ -274,8 +277,7 @@ static int solve_carefully(struct tr_solver *s, const struct equations *e, const
     return tr_fail(TR_ERR_DIVERGED, "least squares: the equations of a row are not finite");
 }
 
-/* Solves A x + b rows = right, rows · x + ratings b = targets: x by Cholesky, the bias b by the Schur complement. x has n
- * elements. */
+/* Solves A x + b rows = right, rows · x + ratings b = targets: x by Cholesky, and the bias b by the Schur complement. */
 static int solve_equations(struct tr_solver *s, const struct equations *e, const float *right, float *x,
                            float *bias)
 {
@@ -302,7 +304,7 @@ static int solve_equations(struct tr_solver *s, const struct equations *e, const
     return TR_OK;
 }
 
-/* Copies the matrix if its factorization in f32 may be too inaccurate. */
+/* Copies the matrix to s->copy if its factorization in f32 may be too inaccurate, and sets e->risky. */
 static void keep_if_risky(struct tr_solver *s, struct equations *e, double ridge)
 {
     double trace = 0;
@@ -311,6 +313,7 @@ static void keep_if_risky(struct tr_solver *s, struct equations *e, double ridge
     if (e->risky) memcpy(s->copy, e->matrix, e->n * e->ld * sizeof *e->matrix);
 }
 
+/* Returns λ' of a row with n ratings. */
 static double ridge_of(const struct tr_solver *s, size_t n)
 {
     return s->problem.weighted ? s->problem.l2 * (double)n : s->problem.l2;
@@ -323,8 +326,8 @@ static double solve_dot(const float *a, const float *b, size_t n)
     return sum;
 }
 
-/* Coordinate descent. The bias is an additional coordinate, which may be negative. Returns 2 c · x - xᵀAx with the bias as an
- * additional factor. */
+/* Solves by coordinate descent, with factors of 0 or above. The bias is an additional coordinate, which may be negative. Returns
+ * the reduction of the objective from x = 0: 2 c · x - xᵀAx, where x includes the bias. */
 static double solve_descend(struct tr_solver *s, const struct equations *e, const float *right, float *x,
                             float *bias)
 {
@@ -360,7 +363,7 @@ static double solve_descend(struct tr_solver *s, const struct equations *e, cons
     return gain + b * (2 * e->targets - solve_dot(e->rows, x, rank) - b * e->ratings);
 }
 
-/* Stores the fit: x reduces Σ t² (implicit: Σ (1 + a |t|) p) by `gain`, penalty included. Detects values that are not finite. */
+/* Stores the fit. The objective with x is `gain` less than with 0, which is `squares`. Fails if a value is not finite. */
 static int solve_finish(struct tr_solver *s, const float *x, double squares, double gain, double ridge)
 {
     size_t width = s->problem.rank + s->problem.bias;
@@ -398,12 +401,13 @@ int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
     TR_TRY(solve_equations(s, &e, p.right, x, x + rank));
     s->count.direct++;
     s->count.flops += solve_square(rank) * ((double)rank / 3 + 2);
-    /* at the minimum xᵀAx = c · x */
+    /* The gain is 2 c · x - xᵀAx, and at the minimum xᵀAx = c · x. */
     double gain = solve_dot(p.right, x, rank) + (e.rows ? e.targets * (double)x[rank] : 0);
     return solve_finish(s, x, *p.squares, gain, ridge);
 }
 
-/* Few ratings: the dual equations, one unknown per rating. The bias is an additional factor that is 1 in every row. */
+/* Solves a row with few ratings by the dual equations, which have one unknown per rating. The bias is treated as an additional
+ * factor; in the rows of the other side this factor is 1. */
 static int solve_few(struct tr_solver *s, size_t n, const float *const *other, const float *target, float *x)
 {
     const struct kernel *k = s->kernel;
@@ -428,7 +432,7 @@ static int solve_few(struct tr_solver *s, size_t n, const float *const *other, c
     s->count.few++;
     s->count.flops +=
         (double)depth * (solve_square(n) + 3 * (double)n) + solve_square(n) * ((double)n / 3 + 2);
-    double gain = 0; /* the residual of a target is λ' a */
+    double gain = 0; /* the residual of target t_i is λ' a_i */
     for (size_t i = 0; i < n; i++) gain += (double)target[i] * ((double)target[i] - ridge * (double)a[i]);
     return solve_finish(s, x, squares_of(s, n, target), gain, ridge);
 }
