@@ -37,7 +37,7 @@ struct tr_shown tr_shown(const char *text);
 void tr_put_visible(FILE *file, const char *text, size_t n);
 void tr_put_lines(FILE *file, const char *text);
 
-/* tr_printf() of trireme/base.h with a list of arguments. */
+/* Does the same as tr_printf() of trireme/base.h, with a va_list. */
 int tr_vprintf(FILE *file, const char *format, va_list arguments) __attribute__((format(printf, 2, 0)));
 
 /* Prints "text" in double quotes, as both JSON and YAML read it: all characters are kept, and each byte that is not

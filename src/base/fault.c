@@ -89,7 +89,7 @@ void tr_faults_settle(struct tr_faults *faults, long rank, long attempt)
     for (size_t i = 0; i < faults->n; i++) {
         struct tr_fault_rule *r = &faults->rule[i];
         bool meant = (r->rank < 0 || r->rank == rank) && (r->attempt < 0 || r->attempt == attempt);
-        if (!meant) r->point[0] = '\0'; /* no point has this name */
+        if (!meant) r->point[0] = '\0'; /* disables the rule, because no point has this name */
         r->seed = tr_mix(tr_mix(r->seed ^ (uint64_t)rank) ^ (uint64_t)attempt);
     }
 }

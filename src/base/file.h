@@ -1,4 +1,4 @@
-/* Files and folders: complete files, folders, and locks. */
+/* Folders, files that are replaced as a whole, and files as locks. */
 #ifndef TR_BASE_FILE_H
 #define TR_BASE_FILE_H
 

@@ -33,13 +33,13 @@ struct tr_number_text {
     char text[32];
 };
 
-/* "0.82 s", "12:07 min", "3:05:00 h". This function and the two below return "-" for a number that is not finite. */
+/* Formats a duration: "0.82 s", "12:07 min", "3:05:00 h". This function and the two below return "-" for a number that is not finite. */
 struct tr_number_text tr_duration(double seconds);
 
-/* "640 B", "45.1 MB", "1.21 GB" */
+/* Formats bytes: "640 B", "45.1 MB", "1.21 GB". */
 struct tr_number_text tr_bytes(double bytes);
 
-/* "640", "45.1M": rows/s, for example. */
+/* Formats a rate, such as rows/s: "640", "45.1M". */
 struct tr_number_text tr_rate(double per_second);
 
 /* ---- progress line ---- */

@@ -94,7 +94,7 @@ static void deliver_signals(struct tr_lifeline *l)
                        action.sa_handler != SIG_IGN;
         if (!(l->held & 1u << number) || (!handled && (number == SIGUSR1 || number == SIGUSR2))) continue;
         l->held &= ~(1u << number);
-        kill(getpid(), number); /* to the process, because this thread blocks signals */
+        kill(getpid(), number); /* not raise(): this thread blocks all signals */
     }
 }
 
@@ -172,7 +172,7 @@ static bool lifeline_connect(struct tr_lifeline *l, const char *address)
     }
     if (through && l->period > 0) {
         int yes = 1;
-        unsigned patience = 3 * (unsigned)l->limit; /* detects a host that has disappeared */
+        unsigned patience = 3 * (unsigned)l->limit; /* ms until the loss of the other host is detected */
         setsockopt(l->socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
         setsockopt(l->socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
         return true;

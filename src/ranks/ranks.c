@@ -86,7 +86,7 @@ void tr_mpi_environment(void)
     setenv("OMPI_MCA_osc", "^ucx", 0);
     /* Without a cluster interconnect only TCP and shared memory remain (ob1). The search for a network would take 0.2 s. */
     if (!network) setenv("OMPI_MCA_pml", "ob1", 0);
-    /* A single process needs no daemon and no shared memory, whose file Open MPI 5 does not remove. */
+    /* A single process needs no daemon of Open MPI, and no shared memory, whose file Open MPI 5 would not remove. */
     if (!tr_started_by_launcher()) {
         setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
         setenv("OMPI_MCA_btl", "self", 0);
@@ -96,7 +96,7 @@ void tr_mpi_environment(void)
     setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", 0);
     int here = ranks_here(), everywhere = all ? atoi(all) : getenv("PMIX_RANK") && step ? atoi(step) : 0;
     if (here > online_cores()) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-    /* A single host needs no TCP, and Open MPI 5 prints a warning if no two interfaces match. */
+    /* A single host needs no TCP. With other interfaces than lo, Open MPI 5 may warn that no two of them match. */
     if (here > 0 && here == everywhere && !getenv("OMPI_MCA_btl_tcp_if_exclude"))
         setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
     tr_blis_environment();

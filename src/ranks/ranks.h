@@ -6,6 +6,9 @@
  *
  * A rank uses one thread for MPI. While it waits, it calls poll functions (a server answers pulls, the scheduler publishes clocks),
  * so that no role blocks another role of the same rank. Only blocking.c calls blocking MPI functions.
+ *
+ * In comments on functions, «All ranks» means that all ranks of the context must call the function, and «agreed on» that it returns
+ * the same status on all ranks (tr_agree()).
  */
 #ifndef TR_RANKS_H
 #define TR_RANKS_H
@@ -88,7 +91,7 @@ void tr_layout_describe(const struct tr_layout *layout, char *text, size_t size)
 /* Tags of point-to-point messages on context->wire. */
 enum tr_tag {
     TR_TAG_SERVER = 1, /* request to a server, starts with struct tr_message */
-    TR_TAG_COMMAND,    /* leader -> member: command of a round */
+    TR_TAG_COMMAND,    /* leader -> member: command of the next round of a stage (tr_stage.schedule) */
     TR_TAG_DONE,       /* member -> leader: the round is complete */
     TR_TAG_REPORT,     /* worker -> scheduler: sums of an evaluation */
     TR_TAG_BLOCK,      /* member -> previous member: block of parameters that rotates through the group */
@@ -184,7 +187,7 @@ struct tr_context {
     size_t figures;
     struct tr_worker_set all;           /* all workers */
     const struct tr_worker_set *active; /* workers of the current or next stage; &all between stages */
-    int64_t staleness;                  /* of the job: 0 for BSP, INT64_MAX for ASP */
+    int64_t staleness;                  /* sync.staleness; 0 for BSP, INT64_MAX for ASP */
     int status;       /* status of the first failure that all ranks agreed on (tr_agree()) */
     int failed;       /* failure of this rank, until all ranks have agreed on it */
     int broken;       /* failure in a function that returns no status; the stage that runs fails with it */
@@ -221,7 +224,8 @@ bool tr_started_by_launcher(void); /* whether mpirun or srun has started this pr
 int tr_started_ranks(void);        /* number of ranks that mpirun or srun has started; 1 without them */
 bool tr_is_an_echo(void);          /* whether another rank, the first one, prints the message */
 
-/* Calls MPI_Init if necessary. tr_ranks_assign() does the rest. Prints errors itself, because tr_agree() is not available yet. */
+/* Creates the context of all ranks, without roles (see tr_ranks_assign()). Calls MPI_Init unless MPI is initialized. Prints errors
+ * itself, because tr_agree() is not available yet. */
 int tr_ranks_start(int *argc, char ***argv, tr_context **tr);
 
 /* Creates a team: a context for some ranks of the context `of`, numbered in the given order. Only these ranks call it; other ranks
@@ -381,7 +385,7 @@ int tr_window_open(tr_context *tr, void *memory, size_t bytes, int unit, const c
 /* Allocates a locked window of shared memory of a node. Call tr_meet() directly before it. */
 int tr_window_share(tr_context *tr, MPI_Comm comm, size_t bytes, MPI_Win *window);
 
-/* comm: the ranks of the window. *window may be MPI_WIN_NULL. */
+/* Frees a window. comm: the ranks of the window. *window may be MPI_WIN_NULL. */
 void tr_window_close(tr_context *tr, MPI_Comm comm, const char *what, MPI_Win *window);
 
 /* ---- shared memory (collective.c) ---- */

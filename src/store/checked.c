@@ -59,7 +59,7 @@ static hid_t checked_access(void)
     H5Pset_fapl_stdio(access);
     H5Pset_file_locking(access, false, true);
     H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* Trireme prints the errors itself */
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* HDF5 prints no errors, because Trireme does */
     return access;
 }
 
@@ -447,7 +447,7 @@ int tr_checked_open(struct tr_checked *f, const char *path, const char *format, 
     struct stat about;
     *f = (struct tr_checked){.fd = -1};
     TR_TRY(tr_copy_string(path, &f->path));
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: open() of a pipe must not wait */
     if (f->fd < 0 || fstat(f->fd, &about) < 0)
         return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(errno));
     if (!S_ISREG(about.st_mode)) return tr_fail(TR_ERR_NO_INPUT, "%s: not a file", path);

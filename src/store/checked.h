@@ -5,8 +5,8 @@
  * the values to the disk. A file is compared with its checksums before HDF5 reads it. The checksums are in a header in front of
  * the HDF5 file, in the user block, which h5dump and h5py skip:
  *
- *   struct tr_checked_header, `areas` of struct tr_checked_area, ascending, `sums` numbers of 64 bits, and the directory,
- *   which belongs to the format; padded with zeros to 4096 bytes or a higher power of two
+ *   struct tr_checked_header; `areas` elements struct tr_checked_area, ascending; `sums` numbers of 64 bits; the directory, which
+ * each format defines for its use. Zeros extend the header to 4096 bytes or a higher power of two
  *
  * An area is the range of bytes of an array in the file, divided into pieces of equal size. Each piece has a checksum (sum). The
  * digest is the checksum of the header and of all bytes outside the areas. Checksums are xxh3 of 64 bits. Numbers have the byte
@@ -43,7 +43,7 @@ struct tr_checked_area {
     uint64_t sum;          /* index of the sum of the first piece */
 };
 
-/* Returns the size of a header in bytes. */
+/* Returns the bytes of a header with these numbers of areas and sums, and bytes of the directory. */
 uint64_t tr_checked_header_bytes(uint64_t areas, uint64_t sums, uint64_t directory);
 
 /* ---- writing ---- */
@@ -112,7 +112,7 @@ int tr_attributes_of_format(hid_t file, const char *format, int64_t version, con
 /* Returns the type of a text of `length` bytes, padded with zeros. */
 hid_t tr_text_type(size_t length);
 
-/* Returns the creation properties of groups and datasets: without times, so that equal content gives equal files; no fill values. */
+/* Returns the creation properties of groups or datasets: no times, so that equal content gives equal files, and no fill values. */
 hid_t tr_creation(hid_t class);
 
 /* Fails with TR_ERR_INTERNAL: HDF5 has failed to write the layout, which is a bug, because the layout is in memory. */
@@ -122,7 +122,7 @@ int tr_layout_failed(const char *name);
  * tr_checked_finish() or tr_checked_abandon() may follow. TR_ERR_IO. */
 int tr_checked_seal(struct tr_checked_writer *w, const void *directory, uint64_t directory_bytes);
 
-/* Gives a sealed file its name and frees the writer; removes the file on failure. TR_ERR_IO. */
+/* Renames a sealed file to its final name and frees the writer; removes the file on failure. TR_ERR_IO. */
 int tr_checked_finish(struct tr_checked_writer *w);
 
 /* Removes the file, unless it is finished, and frees the writer. May be called twice. */
@@ -148,7 +148,7 @@ struct tr_checked {
 int tr_checked_open(struct tr_checked *f, const char *path, const char *format, uint32_t version);
 void tr_checked_close(struct tr_checked *f);
 
-/* Checks the areas. TR_ERR_DATA. */
+/* Compares all areas with their sums. TR_ERR_DATA. */
 int tr_checked_verify(struct tr_checked *f);
 
 /* Reads bytes of a verified file into memory that contains zeros. It skips holes of the file, so that no memory is allocated for
@@ -162,7 +162,8 @@ struct tr_checked_array {
     size_t size;
 };
 
-/* Reads and checks n elements from `first` on. TR_ERR_DATA: damaged, or there is no such array. */
+/* Reads n elements from `first` on, and compares their pieces with the sums. TR_ERR_DATA: they are damaged, or the array is
+ * missing. */
 int tr_checked_read(struct tr_checked *f, const struct tr_checked_array *a, uint64_t first, uint64_t n,
                     void *values);
 

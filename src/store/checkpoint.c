@@ -80,7 +80,7 @@ struct tr_checkpoints {
     bool wants_memory;        /* rank 0: a checkpoint in memory is due, not on the disk */
     struct tr_manifest found; /* the checkpoint that the run resumes from */
     bool found_in_memory;
-    int64_t entered;      /* number of stages and tasks so far */
+    int64_t entered;      /* number of stages and tasks that have started */
     double began, before; /* tr_now() at the start of this part of the run; seconds of earlier parts */
     struct tr_policy policy;
     struct tr_lister {
@@ -241,7 +241,7 @@ static int best_copy_next(struct best_bytes *b, size_t n, void *copy)
 int tr_best_list(tr_context *tr, tr_snapshot *snapshot, bool *found)
 {
     tr_snapshot **best = &tr->checkpoints->best;
-    TR_FREED struct best_bytes b = {.at = NULL}; /* frees b.at, its first member */
+    TR_FREED struct best_bytes b = {.at = NULL}; /* TR_FREED frees the first member, b.at */
     uint64_t about[2] = {sizeof(struct tr_part), 0};
     bool restores = tr_snapshot_restores(snapshot);
     *found = false;
@@ -425,7 +425,7 @@ static int find_checkpoint(struct tr_checkpoints *c, enum tr_beginning beginning
     int status = TR_OK;
     if (beginning != TR_BEGIN_ANEW) TR_TRY(find_newest(c, &all));
     if (c->continues && tr->rank == 0 && tr_read_run(c->to, ENDED) == c->run)
-        status = tr_write_run(c->to, ENDED, 0); /* a complete run that resumes has not ended */
+        status = tr_write_run(c->to, ENDED, 0); /* the run resumes, so it is not marked as ended any more */
     if (beginning != TR_GO_ON && !c->continues && *tr->job->checkpoint.to && tr->rank == 0)
         for (size_t i = 0; i < all.numbers; i++) {
             /* marks the run of the newest checkpoint as ended, so that it will not be resumed later */
@@ -438,7 +438,7 @@ static int find_checkpoint(struct tr_checkpoints *c, enum tr_beginning beginning
         }
     TR_TRY(tr_agree(tr, status));
     if (run == 0 || run == c->run) return TR_OK;
-    /* shards of a run without a complete checkpoint are useless */
+    /* removes shards in memory of a run that has no complete checkpoint */
     if (tr->rank == 0) tr_memory_unname(c->to);
     if (c->memory->host_rank == 0) tr_memory_remove(run, 0, 0);
     return TR_OK;
@@ -532,7 +532,7 @@ static void checkpoint_warn(struct tr_checkpoints *c, const char *why)
     tr_warn(c->tr, "warning:       checkpoint %" PRIu64 " is not written: %s", c->now.number, why);
 }
 
-/* Ends a checkpoint that is complete or has failed. */
+/* Rank 0: records that the checkpoint is complete or has failed (status, why). */
 static void checkpoint_end(struct tr_checkpoints *c, int status, const char *why)
 {
     struct tr_being_written *now = &c->now;
@@ -614,8 +614,8 @@ static int checkpoint_poll(void *what, int *did)
     double now = tr_now();
     int from;
     if (now > c->probed + 0.005) { /* not in each call, because a probe takes more time than the rest */
-        /* Other ranks send the signals that they have received to rank 0. Usually mpirun sends a signal to all ranks, therefore
-         * signals of several ranks count as one. */
+        /* Other ranks report signals that they have received to rank 0. Usually mpirun sends a signal to all ranks, therefore rank
+         * 0 counts the signals of several ranks only once. */
         int64_t asked[2] = {tr_signals_stop(), signals_asked - c->policy.opened}, got[2];
         c->probed = now;
         if (c->tr->rank == 0 && tr_receive_here(c->tr, TR_TAG_SIGNAL, got, sizeof got, &from)) {

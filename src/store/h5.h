@@ -1,4 +1,4 @@
-/* model.h5: HDF5 files of named arrays with attributes, written by one process and read by one.
+/* model.h5: HDF5 files of named arrays with attributes. One process writes or reads a file.
  *
  * Every model file has the attributes format ("trireme-mf"), format_version and trireme (the version of the program), and
  * the dataset /job, the resolved job as YAML. Arrays are contiguous and not compressed; matrices are stored by rows. All texts
@@ -22,7 +22,7 @@ enum tr_h5_type { TR_H5_F32, TR_H5_F64, TR_H5_I32, TR_H5_I64, TR_H5_U8, TR_H5_U1
 
 struct tr_h5_writer;
 
-/* Creates <folder>/model.h5, named model.h5.part until it is complete, and the folder.
+/* Creates the folder and the file model.h5 in it, which is named model.h5.part until it is complete.
  *
  * @param [in] job      text of the job; may be NULL
  * @param [in] version  version of Trireme in the file; NULL: that of this program
@@ -31,12 +31,12 @@ struct tr_h5_writer;
 int tr_h5_create(const char *folder, const char *format, int format_version, const char *job,
                  const char *version, struct tr_h5_writer **writer);
 
-/* Set attributes of the file. */
+/* Set an attribute of the file. */
 int tr_h5_put_count(struct tr_h5_writer *w, const char *name, uint64_t value);
 int tr_h5_put_real(struct tr_h5_writer *w, const char *name, double value);
 int tr_h5_put_text(struct tr_h5_writer *w, const char *name, const char *text);
 
-/* Writes an array of rows × columns. columns 0: one dimension; rows and columns 0: one number. */
+/* Writes an array of rows × columns elements. columns 0: the array has one dimension; rows and columns 0: it is one number. */
 int tr_h5_put(struct tr_h5_writer *w, const char *name, enum tr_h5_type type, uint64_t rows, uint64_t columns,
               const void *values);
 
@@ -77,12 +77,12 @@ int tr_h5_get_count(struct tr_h5_reader *r, const char *name, uint64_t *value);
 int tr_h5_get_real(struct tr_h5_reader *r, const char *name, double *value);
 int tr_h5_get_text(struct tr_h5_reader *r, const char *name, char **text);
 
-/* Reads the text of the job; NULL if there is none. Free it. */
+/* Reads the job as YAML; *text is NULL if the file contains none. Free *text. */
 int tr_h5_get_job(struct tr_h5_reader *r, char **text);
 
 bool tr_h5_has(struct tr_h5_reader *r, const char *name);
 
-/* Sets *single if an array is of single precision. TR_ERR_DATA: it does not contain real numbers. */
+/* Sets *single to whether the elements of an array are float. TR_ERR_DATA: they are not real numbers. */
 int tr_h5_is_f32(struct tr_h5_reader *r, const char *name, bool *single);
 
 /* Reads an array and converts it to this type. Free it. The array must have the shape rows × columns (see tr_h5_put()). */

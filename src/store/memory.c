@@ -216,7 +216,7 @@ static void stream_fail_system(struct tr_stream *s, const char *what)
     stream_fail(s, TR_ERR_IO, text);
 }
 
-/* Starts to receive a file. */
+/* Initializes a stream that receives a file; stream_move() starts to receive. */
 static void stream_start(struct tr_stream *s, tr_context *tr, int peer, uint64_t number, const char *path)
 {
     *s = (struct tr_stream){.tr = tr, .peer = peer, .number = number, .pieces = 1};
@@ -344,7 +344,7 @@ int tr_memory_open(tr_context *tr, const char *to, struct tr_checkpoint_memory *
     /* Each rank sends its shard to one rank on each of the next nodes: that with the same number on its node, modulo the number of
      * ranks there. If a node has more ranks than its predecessor, some of its ranks receive nothing. */
     for (int r = 0; r < tr->size; r++) nodes = tr_max_int(nodes, tr->node_of[r] + 1);
-    TR_FREED int *seen = NULL, *ranks = NULL; /* by node */
+    TR_FREED int *seen = NULL, *ranks = NULL; /* of each node: number of ranks seen so far; number of ranks */
     m->copies = tr_min_int((int)tr->job->checkpoint.copies, nodes - 1);
     TR_TRY(TR_NEW(&m->peer, (size_t)m->copies));
     TR_TRY(TR_NEW(&m->source, (size_t)tr->size * (size_t)m->copies));
@@ -585,7 +585,7 @@ int tr_memory_verify(struct tr_checkpoint_memory *m, const struct tr_manifest *m
     if (status == TR_OK) status = TR_NEW(&m->here, m->shards);
     if (status == TR_OK) status = TR_NEW(&m->holder, m->shards);
     TR_TRY(tr_agree(m->tr, status));
-    for (size_t i = 0; i < m->files; i++) { /* the ranks of a host divide the work */
+    for (size_t i = 0; i < m->files; i++) { /* each rank verifies some of the files on its host */
         const struct tr_memory_file *f = &m->file[i];
         if (!memory_is_of(f, manifest) || turn++ % m->host_size != m->host_rank) continue;
         struct tr_shard_head head = tr_manifest_head(manifest, (uint32_t)f->shard);

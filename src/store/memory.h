@@ -36,7 +36,7 @@ struct tr_memory_file {
     char *path;
 };
 
-/* Lists the files of a run: the highest numbers first, then by shard. Free with tr_memory_files_free(), also if this fails. */
+/* Lists the shards of a run on this host, the newest checkpoint first. Free with tr_memory_files_free(), also if this fails. */
 int tr_memory_list(uint64_t run, struct tr_memory_file **files, size_t *n);
 void tr_memory_files_free(struct tr_memory_file *files, size_t n);
 
@@ -50,7 +50,7 @@ int tr_memory_name(const char *to, uint64_t run);
 /* Removes the file <to>/memory. */
 void tr_memory_unname(const char *to);
 
-/* Removes the checkpoints of a run on this host except these two numbers; 0, 0: all. */
+/* Removes the checkpoints of a run on this host, except those with these two numbers; 0, 0: removes all. */
 void tr_memory_remove(uint64_t run, uint64_t number, uint64_t other);
 
 /* Removes the folders of this user on this host whose runs are over, except those of `run`. */
@@ -152,7 +152,7 @@ void tr_memory_send(struct tr_checkpoint_memory *memory, int status, const char 
  */
 bool tr_memory_turn(struct tr_checkpoint_memory *memory, bool *arrived, int *status, const char **error);
 
-/* Frees the streams. */
+/* Frees the streams of the checkpoint that was taken. */
 void tr_memory_end(struct tr_checkpoint_memory *memory);
 
 /* ---- reading ---- */
@@ -183,7 +183,7 @@ int tr_memory_shard(struct tr_checkpoint_memory *memory, uint32_t shard, char **
 /* Sends shards that other ranks request. A poll function. */
 void tr_memory_serve(struct tr_checkpoint_memory *memory, int *did);
 
-/* Ends serving: all ranks have their shards. */
+/* Ends tr_memory_serve(). Call it when all ranks have their shards. */
 void tr_memory_found_end(struct tr_checkpoint_memory *memory);
 
 /* Returns TR_OK if no rank failed, else TR_ERR_DATA on all ranks, with the error text of the lowest failed rank in `why`. Unlike

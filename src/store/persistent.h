@@ -30,7 +30,7 @@ void tr_host_name(char host[TR_HOST_BYTES]);
  * pid has a meaning only within one namespace. */
 void tr_view_of_processes(char view[TR_VIEW_BYTES]);
 
-/* Returns the path of a folder. Free it. */
+/* Returns <base>/<kind>-<user>-<name>. Free it. */
 int tr_persistent_path(const char *base, const char *kind, const char *name, char **path);
 
 /* Creates a folder with access for this user only, unless it exists. TR_ERR_NO_OUTPUT: it exists with other permissions. */

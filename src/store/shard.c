@@ -162,7 +162,7 @@ static int shard_read_part(struct tr_shard *s, const struct shard_entry *e, size
     uint64_t elements, bytes, end = 0;
     if (!part_is_name(e->part.name, sizeof e->part.name))
         return tr_fail(TR_ERR_DATA, "%s: damaged: odd name", s->file.path);
-    *p = tr_part_without_arrays(&e->part); /* pointers in the file are invalid */
+    *p = tr_part_without_arrays(&e->part); /* the pointers in the file are invalid here */
     p->rows = 0;
     if ((unsigned)p->kind >= TR_PART_KINDS || (unsigned)p->type >= TR_PART_TYPES)
         return shard_damaged(s, p, "kind");

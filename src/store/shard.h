@@ -13,7 +13,7 @@
 
 /* ---- part ---- */
 
-/* The values of enum tr_dtype, and bytes. */
+/* Type of elements: the values of enum tr_dtype (TR_F32 = TR_PART_F32, ...), and bytes. */
 enum tr_part_type { TR_PART_F32, TR_PART_F64, TR_PART_I32, TR_PART_I64, TR_PART_U8, TR_PART_TYPES };
 
 enum tr_part_kind {
@@ -88,8 +88,8 @@ static inline void tr_part_free(struct tr_part *part)
  * all files of a run), number (of the checkpoint), shard and shards. A part "tables/w" is the group /tables/w (if its first
  * column is 64: /tables/w@64) with the attributes kind, type, total_rows, total_columns, first_column, columns, and the datasets
  *   runs    r × 2: first row, number of rows
- *   values  rows × columns elements; one dimension if total_columns is 1; all elements of lists
- *   begin   lists: rows + 1 numbers
+ *   values  rows × columns elements (one dimension if total_columns is 1), or the concatenated elements of lists
+ *   begin   lists: rows + 1 numbers, as in struct tr_part
  * Users read these by HDF5. Trireme reads the directory of the file, which also lists the parts, in a hundredth of the time. */
 enum {
     TR_SHARD_PIECE = 1 << 18, /* elements of values per checksum */
@@ -135,7 +135,7 @@ void tr_shard_close(struct tr_shard **shard);
 /* Returns the index of the part with this name and first column, or -1. */
 ptrdiff_t tr_shard_find(const struct tr_shard *shard, const char *name, uint64_t first_column);
 
-/* Reads and checks elements first .. first + n - 1 of a part. TR_ERR_DATA: damaged. */
+/* Reads elements first .. first + n - 1 of a part, and compares them with checksums. TR_ERR_DATA: they are damaged. */
 int tr_shard_read(struct tr_shard *shard, size_t part, uint64_t first, uint64_t n, void *values);
 
 /* Reads a whole shard and compares it with all checksums. */
@@ -169,7 +169,7 @@ struct tr_facts {
 };
 
 struct tr_manifest {
-    uint64_t run, number, attempt; /* as in struct tr_shard_head */
+    uint64_t run, number, attempt; /* see struct tr_shard_head */
     struct tr_facts facts;
     char *job; /* the resolved job as YAML */
     uint32_t shards;
@@ -210,8 +210,8 @@ int tr_checkpoints_list(const char *to, uint64_t **numbers, size_t *n);
 /* Creates the folder of a checkpoint, and `to` with its parents. TR_ERR_NO_OUTPUT. */
 int tr_checkpoint_make(const char *to, uint64_t number);
 
-/* Removes the files of a checkpoint, its manifest first. A folder that contains other files stays. This is an error (TR_ERR_IO) if
- * `strict`, or if files of a checkpoint were removed. */
+/* Removes the files of a checkpoint, its manifest first, and the folder. If the folder contains other files, it stays; this is an
+ * error (TR_ERR_IO) if `strict`, or if files of a checkpoint were removed. */
 int tr_checkpoint_remove(const char *to, uint64_t number, bool strict);
 
 /* Removes all checkpoints with a manifest except the `keep` newest, and all without a manifest that are older than the newest one

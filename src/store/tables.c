@@ -67,7 +67,7 @@ enum { FUNCTION_NAME = 48 };
 
 /* ---- parts ---- */
 
-/* Sets s->name. */
+/* Sets s->name: see the head of this file. */
 static void saved_set_name(struct saved_table *s)
 {
     static const char *const taken[] = {"_about",  "_function", "_columns", "_lengths",   "_state0",
@@ -301,7 +301,7 @@ static bool residuals_exist(const struct tr_table *t)
     return t->filter.kind != TR_FILTER_NONE || (real && t->wire.precision != TR_PRECISION_FULL);
 }
 
-/* Returns the open view of the table with the lowest tag above a tag. */
+/* Returns the open view that pushes to the table and has the lowest tag above `above`; NULL: none. */
 static struct tr_view_state *residuals_next_view(const struct tr_table *t, uint32_t above)
 {
     const struct tr_tables *tables = t->tr->tables;

@@ -37,7 +37,7 @@ static bool members_listen(struct tr_members *c, int family)
         struct sockaddr any;
         struct sockaddr_in four;
         struct sockaddr_in6 six;
-    } at = {.six = {.sin6_family = (sa_family_t)family}}; /* all addresses, any port */
+    } at = {.six = {.sin6_family = (sa_family_t)family}}; /* zeros mean all addresses and any port */
     socklen_t size = family == AF_INET ? sizeof at.four : sizeof at.six;
     int no = 0;
     if (!c->everywhere) at.four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -130,7 +130,7 @@ int tr_members_address(const struct tr_members *c, char **address)
 static void member_disconnect(struct tr_members *c, struct tr_supervised_rank *m)
 {
     if (m->socket < 0) return;
-    close(m->socket); /* this also removes it from the epoll */
+    close(m->socket); /* also removes the socket from the epoll */
     m->socket = -1;
     m->broke = tr_now();
     if (!m->known) return;
@@ -156,7 +156,7 @@ static bool take_hello(struct tr_members *c, struct tr_supervised_rank *m, const
     return send(m->socket, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) == n;
 }
 
-/* Handles a line of a rank. Returns false if it is invalid. */
+/* Handles a line of a rank. Returns false if the line is invalid. */
 static bool member_take_line(struct tr_members *c, struct tr_supervised_rank *m, const char *line)
 {
     long long stage, clock, kept_stage, kept_clock;
@@ -253,7 +253,7 @@ const struct tr_supervised_rank *tr_members_silent(const struct tr_members *c)
     for (size_t i = 0; i < c->n; i++) {
         const struct tr_supervised_rank *m = c->member[i];
         bool silent = listens(m) && m->beat < since;
-        /* the rank has sent bye, but its process is stopped, so that mpirun waits for it */
+        /* a rank that has sent bye must exit: mpirun would wait forever for a stopped process */
         if (m->bye && m->socket < 0 && m->local && m->broke < since)
             silent = tr_process_state(m->pid, m->start, NULL) == TR_PROCESS_STOPPED;
         if (silent && (!longest || m->beat < longest->beat)) longest = m;
@@ -384,7 +384,7 @@ void tr_process_kill(long pid, tr_start_time start)
     int held = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
     if (tr_process_state(pid, start, NULL) > TR_PROCESS_ENDED) {
         if (held >= 0) syscall(SYS_pidfd_send_signal, held, SIGKILL, NULL, 0);
-        else kill((pid_t)pid, SIGKILL); /* a kernel before 5.3 */
+        else kill((pid_t)pid, SIGKILL); /* the kernel is older than 5.3 and has no pidfd_open() */
     }
     if (held >= 0) close(held);
 }

@@ -76,7 +76,7 @@ void tr_failure_describe(const struct tr_failure *f, char *text, size_t size)
         fprintf(to, "all ranks have been waiting for one another for %d s,", f->number);
     else if (f->mpirun) fputs("mpirun", to);
     else if (f->rank >= 0) fprintf(to, "rank %ld", f->rank);
-    else if (f->kind == TR_CAUSE_SILENT && f->pid == 0) /* no rank has connected, and the reason is unknown */
+    else if (f->kind == TR_CAUSE_SILENT && f->pid == 0) /* no rank has connected, and no process is stopped */
         fputs("no rank has started: mpirun waits for a host or its daemon there and", to);
     else fputs("a rank", to);
     if (f->pid > 0) tr_printf(to, " (pid %ld%s%s)", f->pid, *f->host ? " on " : "", f->host);
@@ -92,7 +92,7 @@ void tr_failure_describe(const struct tr_failure *f, char *text, size_t size)
     case TR_CAUSE_HOST:
         fputs(" could not start its daemon on a host, or lost it: expected ssh and Open MPI on each", to);
         break;
-    case TR_CAUSE_STUCK: break; /* the subject already contains it */
+    case TR_CAUSE_STUCK: break; /* the text above already says this */
     case TR_CAUSE_GONE: fputs(" is gone", to); break;
     case TR_CAUSE_NONE: fputs(" is well", to); break;
     }
@@ -458,7 +458,7 @@ static int turn(struct supervisor *s)
                            {.fd = err->held > 0 ? -1 : err->from, .events = POLLIN}};
     poll(fds, sizeof fds / sizeof *fds, s->ending || holds ? 5 : (int)(s->options->heartbeat * 500));
     bool was_away = tr_now() - s->turned >
-                    s->options->limit / 2; /* the supervisor was stopped, or blocked while writing */
+                    s->options->limit / 2; /* the supervisor itself was stopped, or blocked while writing */
     take_signals(s);
     out->patience = err->patience =
         s->members.known > 0 ? 0.3 : INFINITY; /* no rank is known: until mpirun has ended */
@@ -592,7 +592,7 @@ static int stopped_code(const struct supervisor *s)
     return kept || s->asked == SIGUSR1 ? TR_ERR_STOPPED : 128 + s->asked;
 }
 
-/* Returns true if no further attempt is made; *code is the exit code. */
+/* Returns whether the last attempt was the last one of the job. Sets *code to the exit code of the job. */
 static bool is_the_end(struct supervisor *s, int *code)
 {
     struct tr_failure *f = &s->failure;
