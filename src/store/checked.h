@@ -6,7 +6,7 @@
  * the HDF5 file, in the user block, which h5dump and h5py skip:
  *
  *   struct tr_checked_header; `areas` elements struct tr_checked_area, ascending; `sums` numbers of 64 bits; the directory, which
- * each format defines for its use. Zeros extend the header to 4096 bytes or a higher power of two
+ *   each format defines for its use. Zeros extend the header to 4096 bytes or a higher power of two
  *
  * An area is the range of bytes of an array in the file, divided into pieces of equal size. Each piece has a checksum (sum). The
  * digest is the checksum of the header and of all bytes outside the areas. Checksums are xxh3 of 64 bits. Numbers have the byte
