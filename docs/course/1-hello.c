@@ -3,9 +3,9 @@
  *   mpirun -n 4 ./1-hello course.yaml
  *   mpirun -n 4 ./1-hello course.yaml ranks.layout=dedicated ranks.servers=1
  *
- * A program of Trireme is started like any MPI program, with a job file. tr_open() starts MPI, reads the job and gives each
- * rank its roles: a server holds a share of the parameters, a slave computes, the leader of a group tells its slaves what
- * to do, and rank 0 is the scheduler. A rank may have several roles at once.
+ * A program that uses Trireme is started like any MPI program, with a job file as its argument. tr_open() starts MPI, reads the
+ * job file and assigns roles to each rank. A server stores a part of the parameters. A slave (a member of a group) computes. The
+ * leader of a group gives its slaves commands. The scheduler, rank 0, decides when to stop. A rank may have several roles.
  */
 #include <stdio.h>
 #include <trireme/trireme.h>
@@ -29,13 +29,13 @@ int main(int argc, char **argv)
     static unsigned roles[MOST_RANKS];
     TR_TRY(tr_open(&argc, &argv, &tr));
 
-    /* Functions return a status: TR_OK, or a code of sysexits.h. tr_agree() makes one outcome of those of all ranks. */
+    /* Functions return a status: TR_OK, or a code of sysexits.h. tr_agree() returns the first error of any rank to all ranks. */
     int status = tr_size(tr) <= MOST_RANKS ? TR_OK : tr_fail(TR_ERR_USAGE, "at most %d ranks", MOST_RANKS);
     status = tr_agree(tr, status);
 
-    /* Collective calls: all ranks of a set exchange something small. */
+    /* A collective call: all ranks of the set exchange a few bytes, here their roles. */
     unsigned mine = tr_roles(tr);
     if (status == TR_OK) status = tr_all_gather(tr, TR_SET_ALL, &mine, sizeof mine, roles);
     if (status == TR_OK && tr_rank(tr) == 0) print(roles, tr_size(tr));
-    return tr_close(tr); /* the status that all ranks have agreed on is the exit code */
+    return tr_close(tr); /* returns the status of tr_agree(), which becomes the exit code */
 }

@@ -2,10 +2,10 @@
  *
  *   mpirun -n 4 ./2-table course.yaml
  *
- * Parameters live in tables, which are spread over the servers. A worker opens a view of the keys that it needs: a copy of
- * its own. What it writes to view->delta is added to the table by a push; what the table holds comes into view->value by
- * a pull. Work is done in stages: all workers compute, clock by clock. Here every worker throws dice for one clock, and the
- * table counts what came up.
+ * Parameters are stored in tables, which are distributed over the servers. A worker opens a view: its own copy of the keys that it
+ * needs. A push adds view->delta to the table. A pull copies the values of the table to view->value. Workers compute in stages: a
+ * stage calls compute() on every worker once per clock (iteration). In this program every worker throws dice for one clock, and
+ * the table counts how often each number was thrown.
  */
 #include <stdio.h>
 #include <trireme/trireme.h>
@@ -17,7 +17,7 @@ struct dice {
     tr_view *counts;
 };
 
-/* Every worker, before the first clock. */
+/* Called on every worker before the first clock. */
 static int prepare(tr_worker *me, void *state)
 {
     (void)me;
@@ -27,7 +27,7 @@ static int prepare(tr_worker *me, void *state)
     return tr_view_open(dice->table, keys, SIDES, TR_VIEW_UPDATE, &dice->counts);
 }
 
-/* Every worker, once a clock. */
+/* Called on every worker once per clock. */
 static int compute(tr_worker *me, void *state)
 {
     struct dice *dice = state;
@@ -38,22 +38,22 @@ static int compute(tr_worker *me, void *state)
     return tr_view_push(dice->counts);
 }
 
-/* Every worker, when the stage is evaluated: adds its part to sums that the scheduler gets. */
+/* Called on every worker when the stage is evaluated. The scheduler receives the sums of report->sum over all workers. */
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct dice *dice = state;
-    if (me->worker != 0) return TR_OK; /* the table is the same for all */
+    if (me->worker != 0) return TR_OK; /* one worker is enough: all workers would read the same table */
     TR_TRY(tr_view_pull(dice->counts));
     const double *value = dice->counts->value;
     for (int side = 0; side < SIDES; side++) report->sum[side] = value[side];
     return TR_OK;
 }
 
-/* The scheduler, with the sums of all. */
+/* Called on the scheduler with the sums of all workers. */
 static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     (void)state;
-    evaluation->objective = 0; /* nothing is minimised */
+    evaluation->objective = 0; /* this program minimises nothing */
     for (int side = 0; side < SIDES; side++) printf("%d came up %.0f times\n", side + 1, sums->sum[side]);
     return TR_OK;
 }

@@ -4,13 +4,14 @@
  *   mpirun -n 4 ./3-clocks course.yaml sync.mode=ssp sync.staleness=2
  *   mpirun -n 4 ./3-clocks course.yaml sync.mode=asp
  *
- * PageRank of a small web. A page hands 85 % of its rank on to the pages that it links to. Each worker has some of the pages
- * and opens a view of just those keys that it reads or changes: its pages, and those that they link to. In each clock it
- * hands on what its pages have gained since it handed on last; the table adds it all up.
+ * PageRank of a small web. A page distributes 85 % of its rank to the pages that it links to. Each worker has some of the pages
+ * and opens a view of the keys that it reads or changes: its pages, and the pages that these link to. In each clock the worker
+ * distributes the rank that its pages have gained since the previous clock; the table sums the contributions of all workers.
  *
- * What a pull shows is up to the job: under BSP exactly what all had pushed before this clock, under SSP perhaps more, but
- * at most `staleness` clocks less, under ASP whatever is there. The program is the same, and under BSP and
- * SSP so is where it ends; under ASP a worker that is done early does not hand on what its pages gain later.
+ * The job determines which updates a pull returns. Under BSP these are all updates of the clocks before this one. Under SSP updates
+ * of the last `staleness` clocks may be missing, and newer ones may be included. Under ASP a pull returns all updates that have
+ * arrived. The same program runs in all modes. BSP and SSP give the same result. Under ASP the result may be smaller: a worker that
+ * ends its last clock early does not distribute the rank that its pages gain later.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,18 +19,18 @@
 #include <trireme/trireme.h>
 
 enum { PAGES = 1000, LINKS = 8, CLOCKS = 400 };
-static const double handed_on = 0.85;
+static const double damping = 0.85;
 
 struct web {
     tr_table *table;
-    tr_view *ranks;       /* of the pages that this worker has to do with */
-    size_t at[PAGES];     /* where a page is in the view */
-    double passed[PAGES]; /* by page: what it has handed on so far */
-    double unpassed;      /* what this worker's pages have gained and not handed on */
-    double first;         /* on rank 0: the rank of page 0 when all were last asked */
+    tr_view *ranks;            /* the ranks of the pages that this worker reads or changes */
+    size_t at[PAGES];          /* index of each page in the view */
+    double distributed[PAGES]; /* rank of each page that this worker has distributed so far */
+    double gained;             /* sum of the ranks that the pages of this worker gained in the last clock */
+    double first;              /* on rank 0: rank of page 0 in the last evaluation */
 };
 
-/* The pages that a page links to: made up, the same for everybody. */
+/* Returns the pages that a page links to. They are random, but the same on all ranks. */
 static void links_of(int page, int to[LINKS])
 {
     for (int i = 0; i < LINKS; i++) {
@@ -61,24 +62,24 @@ static int compute(tr_worker *me, void *state)
 {
     struct web *web = state;
     int to[LINKS];
-    TR_TRY(tr_view_pull(web->ranks)); /* waits as the job's consistency demands */
+    TR_TRY(tr_view_pull(web->ranks)); /* waits for other workers if sync.mode requires it */
     const double *rank = web->ranks->value;
     double *delta = web->ranks->delta;
-    web->unpassed = 0;
+    web->gained = 0;
     for (int page = me->worker; page < PAGES; page += me->workers) {
-        double gained = rank[web->at[page]] - web->passed[page];
-        web->passed[page] += gained;
-        web->unpassed += fabs(gained);
+        double gained = rank[web->at[page]] - web->distributed[page];
+        web->distributed[page] += gained;
+        web->gained += fabs(gained);
         links_of(page, to);
-        for (int i = 0; i < LINKS; i++) delta[web->at[to[i]]] += handed_on * gained / LINKS;
+        for (int i = 0; i < LINKS; i++) delta[web->at[to[i]]] += damping * gained / LINKS;
     }
-    return tr_view_push(web->ranks); /* travels while the worker goes on */
+    return tr_view_push(web->ranks); /* the update is sent while the worker continues */
 }
 
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct web *web = state;
-    report->sum[0] = web->unpassed;
+    report->sum[0] = web->gained;
     if (me->worker == 0) {
         TR_TRY(tr_view_pull(web->ranks));
         report->sum[1] = ((const double *)web->ranks->value)[web->at[0]]; /* worker 0 has page 0 */
@@ -108,8 +109,8 @@ int main(int argc, char **argv)
                       .compute = compute,
                       .evaluate = evaluate,
                       .summarize = summarize};
-    /* every page begins with what nobody hands on to it */
-    tr_table_options options = {.initial = TR_INITIAL_CONSTANT, .scale = 1 - handed_on};
+    /* the initial rank of each page is the part that does not come from other pages */
+    tr_table_options options = {.initial = TR_INITIAL_CONSTANT, .scale = 1 - damping};
     int status = tr_table_create_with(tr, "ranks", TR_F64, 1, PAGES, &options, &web.table);
     if (status == TR_OK) status = tr_run(tr, &stage);
     if (status == TR_OK && web.first > 0) printf("page 0 has rank %.6f\n", web.first);

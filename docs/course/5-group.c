@@ -1,15 +1,15 @@
 /* 5. A group with a schedule function, and checkpoints.
  *
  *   mpirun -n 4 ./5-group ridge.yaml
- *   trireme run -n 4 -- ./5-group ridge.yaml          started again when a rank dies
+ *   trireme run -n 4 -- ./5-group ridge.yaml          restarted when a rank dies
  *
- * Ridge regression, F(w) = 1/2 mean (x·w - y)² + l2/2 |w|², by coordinate descent, divided by coordinates instead of rows:
- * model parallelism. All members of the group hold all rows (data.partition: replicated). The leader says which coordinate
- * each member works on, in rounds, until all have had their turn; a clock is one such pass. Members that step at once do
- * not know of each other, so each goes only a part of its way, as many parts as there are members: their sum is safe.
+ * Ridge regression, F(w) = 1/2 mean (x·w - y)² + l2/2 |w|², by coordinate descent. The work is divided by coordinates instead of
+ * rows (model parallelism): all members of the group store all rows (data.partition: replicated). In each round the leader assigns
+ * one coordinate to each member. A clock consists of rounds until each coordinate was assigned once. The members of a round do not
+ * see each other's steps. Therefore each step is divided by the number of members, which guarantees that their sum decreases F.
  *
- * snapshot() lists what a checkpoint has to keep besides the tables. With it the run goes on where it was, started again
- * after a failure, with the same command: on as many ranks to the last bit.
+ * snapshot() lists the state that a checkpoint must contain in addition to the tables. With a checkpoint the same command resumes
+ * the run after a failure. On the same number of ranks the result is the same bit by bit.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -21,10 +21,11 @@ struct ridge {
     tr_table *table;
     tr_view *w;
     double l2;
-    double *residual; /* by row: x·w - y */
-    double *step;     /* by member: by how much its coordinate changes in this round */
-    uint32_t *order;  /* of the coordinates in this clock: the leader's */
-    uint64_t *begin;  /* the rows by column: column j has begin[j] .. begin[j + 1] - 1 of row and value */
+    double *residual; /* x·w - y of each row */
+    double *step;     /* change of each member's coordinate in this round */
+    uint32_t *order;  /* on the leader: random order of the coordinates in this clock */
+    uint64_t *
+        begin; /* the non-zeros by column: those of column j are row[k] and value[k], begin[j] <= k < begin[j + 1] */
     uint32_t *row;
     float *value;
 };
@@ -36,7 +37,7 @@ static float value_of(const tr_batch *rows, uint64_t k)
     return rows->value ? rows->value[k] : 1;
 }
 
-/* Turns the rows into columns. */
+/* Sorts the non-zeros of the rows by column. */
 static int transpose(struct ridge *r)
 {
     const tr_batch *rows = &r->data->rows;
@@ -69,7 +70,7 @@ static int prepare(tr_worker *me, void *state)
 
 /* ---- a clock ---- */
 
-/* The leader, before every round: the next coordinates of this clock's order, one for each member; -1: none is left. */
+/* Called on the leader before each round: assigns the next coordinate in the order to each member, or -1 if none is left. */
 static int schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
 {
     struct ridge *r = state;
@@ -81,7 +82,7 @@ static int schedule(tr_worker *me, void *state, tr_command *commands, bool *agai
     }
     *again = next < keys;
     for (int member = 0; member < me->group_size; member++, next++)
-        for (int i = 0; i < me->group_size; i++) /* each member also has to know the others' coordinates */
+        for (int i = 0; i < me->group_size; i++) /* each member needs the coordinates of all members */
             commands[i].word[member] = next < keys ? (int64_t)r->order[next] : -1;
     return TR_OK;
 }
@@ -96,7 +97,7 @@ static double step_of(const struct ridge *r, size_t j, double w)
     return -(slope / n + r->l2 * w) / (curvature / n + r->l2);
 }
 
-/* Every member, in every round. */
+/* Called on every member in every round. */
 static int compute(tr_worker *me, void *state)
 {
     struct ridge *r = state;
@@ -108,7 +109,8 @@ static int compute(tr_worker *me, void *state)
         r->step[me->member] = step_of(r, (size_t)mine, w[mine]) / me->group_size;
         delta[mine] += r->step[me->member];
     }
-    TR_TRY(tr_group_sum(me, r->step, (size_t)me->group_size)); /* now each knows the steps of all */
+    TR_TRY(tr_group_sum(me, r->step,
+                        (size_t)me->group_size)); /* r->step now contains the steps of all members */
     for (int member = 0; member < me->group_size; member++) {
         int64_t j = me->command.word[member];
         if (j < 0) continue;
@@ -120,12 +122,12 @@ static int compute(tr_worker *me, void *state)
     return (size_t)me->round + 1 == rounds ? tr_view_push(r->w) : TR_OK;
 }
 
-/* ---- what is shown, and what is kept ---- */
+/* ---- evaluation and checkpoints ---- */
 
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct ridge *r = state;
-    if (me->member != 0) return TR_OK; /* all have the same rows */
+    if (me->member != 0) return TR_OK; /* one member is enough: all members have the same rows */
     for (size_t i = 0; i < r->data->rows.n; i++) report->sum[0] += r->residual[i] * r->residual[i];
     TR_TRY(tr_view_pull(r->w));
     const double *w = r->w->value;
@@ -140,7 +142,7 @@ static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluati
     return TR_OK;
 }
 
-/* Listed when a checkpoint is taken, and filled when the run goes on. The table is kept without a word. */
+/* Called when a checkpoint is written, and when a run resumes, to restore r->residual. Tables need no such call. */
 static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
 {
     (void)me;
