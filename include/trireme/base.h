@@ -70,7 +70,7 @@ int tr_fail(int status, const char *format, ...) __attribute__((format(printf, 2
 /* Returns the text of this thread's last tr_fail(), or "" if there was none. Owned by the library. */
 const char *tr_error_text(void);
 
-/* Propagates an error: TR_TRY(f(x)); returns from the calling function with the status of f unless it is TR_OK. */
+/* TR_TRY(f(x)) returns from the calling function if f(x) fails, with the status of f(x). */
 #define TR_TRY(call)                                                                                         \
     do {                                                                                                     \
         int tr_try_status_ = (call);                                                                         \
@@ -114,7 +114,7 @@ void tr_free_all(void *const *array, size_t n);
     tr_grow((void **)(pointer), (capacity), (n), sizeof **(pointer), #pointer)
 int tr_grow(void **pointer, size_t *capacity, size_t n, size_t size, const char *what);
 
-/* Reduces the allocation of an array to n elements. If that fails the array stays as it is. */
+/* Reduces the allocation of an array to n elements. If this fails, the array is unchanged. */
 #define TR_SHRINK(pointer, n) tr_shrink((void **)(pointer), (n), sizeof **(pointer))
 void tr_shrink(void **pointer, size_t n, size_t size);
 
@@ -155,35 +155,35 @@ int tr_printf(FILE *file, const char *format, ...) __attribute__((format(printf,
 
 /* ---- output files ---- */
 
-/* A file that gets its name when it is complete; until then it is called <path>.part. */
+/* An output file. It is written under the temporary name <path>.part, and renamed to <path> when it is complete. */
 struct tr_target {
-    FILE *file; /* to write to */
-    char *path, *part;
-    int how;
-    bool in_place; /* it has its name from the beginning */
+    FILE *file;        /* the caller writes to this stream */
+    char *path, *part; /* the final name and the temporary name */
+    int how;           /* see tr_target_open() */
+    bool in_place;     /* the file is written under its final name */
 };
 
 enum tr_target_how {
-    TR_TARGET_DURABLE = 1, /* fsync before the file gets its name */
-    TR_TARGET_NAMED =
-        2, /* the user chose the name: a symbolic link is followed; a device or pipe is written in place */
-    TR_TARGET_IN_PLACE = 4 /* not renamed */
+    TR_TARGET_DURABLE = 1, /* fsync before the file is renamed */
+    /* the user chose the name: a symbolic link is followed; a device or pipe is written in place */
+    TR_TARGET_NAMED = 2,
+    TR_TARGET_IN_PLACE = 4 /* write the file under its final name */
 };
 
-/* Creates an output file. No link is followed, and no file is used, that another user has put into a folder that all users can
- * write to. In such a folder the file has mode 0600, elsewhere 0666 without the umask.
+/* Creates an output file. In a folder that all users can write to, links and files of other users are refused, and the new file
+ * has mode 0600; elsewhere the mode is 0666 minus the umask.
  *
  * @param [in]  how     sum of tr_target_how
- * @param [out] target  close it with tr_target_close(), also if this fails
- * @param [in]  format  of the path, as for printf
- * @return TR_OK, TR_ERR_NO_OUTPUT, TR_ERR_NO_PERM (another user made something on the path), TR_ERR_IO
+ * @param [out] target  close it with tr_target_close(), also if this function fails
+ * @param [in]  format  format of the path, as for printf
+ * @return TR_OK, TR_ERR_NO_OUTPUT, TR_ERR_NO_PERM (a part of the path belongs to another user), TR_ERR_IO
  */
 int tr_target_open(struct tr_target *target, int how, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Gives the file its name if status is TR_OK and all writes succeeded; removes it otherwise. Frees the target.
+/* Renames the file if status is TR_OK and all writes succeeded; removes it otherwise. Frees the members of the target.
  *
- * @param [in] status  of the functions that wrote
+ * @param [in] status  status of the functions that wrote to the file
  * @return status if it is not TR_OK; otherwise TR_OK or TR_ERR_IO
  */
 int tr_target_close(struct tr_target *target, int status);
@@ -207,22 +207,21 @@ char *tr_put_f64(char *at, double x);
 double tr_now(void);           /* seconds on a monotonic clock */
 void tr_sleep(double seconds); /* suspends the thread */
 
-/* Poll point of a long computation. Inside compute() and evaluate() of a stage it answers requests of other ranks
- * and advances this rank's own messages, at most once in 100 µs; other calls cost about 30 ns. Call it every few
- * microseconds. Outside a stage it does nothing. The caller must not be changing memory that servers read; tables
- * change by pushes only, so this holds unless a server function is running.
+/* Lets a long computation serve other ranks. Inside compute() and evaluate() of a stage it answers requests of other ranks and
+ * advances this rank's own messages, at most once in 100 µs; all other calls cost about 30 ns. Call it every few microseconds.
+ * Outside a stage it does nothing. Server functions must not call it, because they change memory from which it answers.
  */
 void tr_seam(void);
 
 /* ---- random numbers ---- */
 
-/* A xoshiro256** generator. There is one stream per (seed, who, what), so that results do not depend on the order
- * in which ranks run. */
+/* A xoshiro256** generator. Each triple (seed, who, what) has its own stream of random numbers, so that results do not depend on
+ * the order in which ranks run. */
 struct tr_rng {
     uint64_t s[4];
 };
 
-/* Starts the stream (seed, who, what), for example (job's seed, worker, pass). */
+/* Starts the stream (seed, who, what), for example (seed of the job, worker, pass). */
 void tr_rng_seed(struct tr_rng *rng, uint64_t seed, uint64_t who, uint64_t what);
 uint64_t tr_rng_next(struct tr_rng *rng);              /* 64 uniform bits */
 uint64_t tr_rng_below(struct tr_rng *rng, uint64_t n); /* uniform in 0 .. n - 1; requires n > 0 */
@@ -263,7 +262,7 @@ static inline size_t tr_max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Lower bound: the smallest i with ascending[i] >= x, or n if all n numbers are below x. */
+/* Return the smallest i with ascending[i] >= x, or n if all n numbers are below x. */
 static inline size_t tr_place_u64(const uint64_t *ascending, size_t n, uint64_t x)
 {
     size_t low = 0;

@@ -31,7 +31,7 @@ enum tr_set { TR_SET_ALL, TR_SET_SERVERS, TR_SET_WORKERS, TR_SET_GROUP, TR_SET_L
 
 enum tr_operation { TR_SUM, TR_MIN, TR_MAX };
 
-/* This rank's number in the set, -1 if it does not belong to it; and the number of members, 0 in that case. */
+/* Return this rank's number in the set, and the number of members of the set: -1 and 0 if this rank does not belong to it. */
 int tr_set_rank(const tr_context *tr, enum tr_set set);
 int tr_set_size(const tr_context *tr, enum tr_set set);
 
@@ -39,17 +39,17 @@ int tr_set_size(const tr_context *tr, enum tr_set set);
  *
  * @param [in,out] values  n numbers of type dtype; receives the result
  *
- * From 64 kB on the sum is computed in parts, so that each member sends its data twice, for any number of members.
+ * From 64 kB on, each member computes a part of the result. Each member then sends its data twice, however many members there are.
  */
 int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
                   void *values, size_t n);
 
-/* Sums numbers over all members; each member receives a part of the sums. Recursive halving: each member sends
- * log2(size) messages, and every number except its own once.
+/* Sums numbers over all members; each member receives one part of the sums (recursive halving). Each member sends log2(size)
+ * messages. It sends each number once, except those of its own part.
  *
- * @param [in,out] values  counts[0] + counts[1] + ... numbers: those of member 0, of member 1, ...; destroyed
- * @param [in]     counts  length of each member's part; the same on all members
- * @param [out]    sum     counts[own number] sums; NULL: they replace the member's own part of values
+ * @param [in,out] values  counts[0] + counts[1] + ... numbers: the part of member 0, of member 1, ...; overwritten
+ * @param [in]     counts  number of elements of each member's part; the same on all members
+ * @param [out]    sum     counts[own number] sums; NULL: the sums replace this member's part of values
  */
 int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_dtype dtype, void *values,
                       const size_t *counts, void *sum);
@@ -66,16 +66,17 @@ int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *bef
  */
 int tr_broadcast(tr_context *tr, enum tr_set set, int root, void *data, size_t bytes);
 
-/* Concatenates the bytes of all members, in member order, on all members. log2(size) rounds; any amount.
+/* Concatenate the bytes of all members, in member order, on all members, in log2(size) rounds. There may be more than 2 GB.
+ * tr_all_gather(): each member has `bytes` bytes; tr_all_gather_lists(): member i has counts[i] bytes.
  *
- * @param [in]  mine    `bytes` bytes, or counts[own number] bytes; may point to its final position in `all`
- * @param [in]  counts  bytes of each member; the same on all members
- * @param [out] all     size × bytes, or the sum of counts
+ * @param [in]  mine    bytes of this member; may point to its final position in `all`
+ * @param [in]  counts  number of bytes of each member; the same on all members
+ * @param [out] all     bytes of all members
  */
 int tr_all_gather(tr_context *tr, enum tr_set set, const void *mine, size_t bytes, void *all);
 int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const size_t *counts, void *all);
 
-/* Sends different bytes to each member (all-to-all); any amount.
+/* tr_exchange() sends different bytes to each member (all-to-all). tr_exchange_counts() sends the numbers of these bytes before.
  *
  * @param [in]  sent       bytes for member 0, for member 1, ...
  * @param [in]  to_each    number of bytes for each member
@@ -93,8 +94,8 @@ int tr_barrier_of(tr_context *tr, enum tr_set set);
 
 typedef struct tr_set_memory tr_set_memory;
 
-/* Allocates shared memory. Each member maps it at an address of its own. All members must call it with the same size,
- * outside tr_run() or where no member can wait for another one's roles.
+/* Allocates shared memory; its address differs between members. All members must call it with the same size, outside tr_run(),
+ * or at a point where no member waits for the server or the scheduler of another rank.
  *
  * @param [in]  bytes   size; the memory is zero at first
  * @param [out] memory  free it with tr_set_memory_close(), on all members

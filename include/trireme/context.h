@@ -1,10 +1,10 @@
-/* The context: one per job and process. All state belongs to it; there are no global variables.
+/* The context of a job in a process. It contains all state of Trireme, which has no global variables.
  *
- * MPI ranks have roles, and a rank may have several (Angel, section 4; Parameter Server, section 3):
+ * MPI ranks have roles, and a rank may have several roles (Angel, section 4; Parameter Server, section 3):
  *   scheduler  rank 0: maintains the clock, combines reports, decides when to stop
  *   server     stores a shard of every table, answers pulls and pushes
- *   leader     first rank of a worker group: runs the stage's schedule function
- *   member     computes; every rank of a group, including its leader (the papers' «slave», TR_SLAVE)
+ *   leader     first rank of a group of workers: runs the schedule function of a stage
+ *   member     every rank of a group, including its leader: computes. TR_SLAVE, because the papers call it «slave»
  *
  * Example:
  *
@@ -62,8 +62,8 @@ unsigned tr_roles(const tr_context *tr); /* roles of this rank, a set of enum tr
 /* Returns whether the job runs under BSP: all workers see the same parameters at the same clock. */
 bool tr_in_lockstep(const tr_context *tr);
 
-/* Returns whether the run resumes from a checkpoint and the stage that the checkpoint belongs to has not begun yet.
- * Results of the stages before it are needed only where the checkpoint does not contain them. */
+/* Returns true if the run resumes from a checkpoint, until the stage begins in which the checkpoint was written. In the stages
+ * before, the caller can omit computations whose results the checkpoint contains. */
 bool tr_context_continues(const tr_context *tr);
 
 /* Returns the job's settings (trireme/job.h). Owned by the context. */
@@ -71,16 +71,16 @@ const tr_job *tr_context_job(const tr_context *tr);
 
 /* ---- errors and messages ---- */
 
-/* Agrees on one outcome. All ranks must call it.
+/* Returns the same status on all ranks. All ranks must call it.
  *
- * @param [in] status  this rank's outcome
- * @return on every rank the status of the lowest rank that failed, or TR_OK. The error text of that rank is printed
+ * @param [in] status  status of this rank
+ * @return the status of the lowest rank that failed, or TR_OK if none failed. The error text of that rank is printed
  *         once as «trireme: ...».
  */
 int tr_agree(tr_context *tr, int status);
 
-/* Prints a line on the stderr of rank 0; other ranks do nothing. tr_say() is silent if report.progress is no. tr_warn()
- * always prints: something is lost although it is not an error yet. */
+/* Print a line on the stderr of rank 0; other ranks do nothing. tr_say() is silent if report.progress is no. tr_warn() always
+ * prints; it is for problems that do not end the job. */
 void tr_say(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void tr_warn(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,9 +1,10 @@
 /* Vector instruction levels of the processor, for kernels that are compiled once per level.
  *
- * A kernel is a header of static functions whose names end in NAME(...). A file includes it once per level, with the
- * instructions of that level enabled (src/model/levels.h does this for the models), and TR_BY_LEVEL() selects a function at run
- * time. Kernels use GCC's vector types: a vector of 64 bytes maps to the registers of the level. Intrinsics under
- * #ifdef __AVX512F__ are used where they are faster. Where levels round differently, a test compares them.
+ * A kernel is a header of static functions whose names are written as NAME(f), which becomes f_plain, f_avx2 or f_avx512. A file
+ * includes the header once per level, with the instructions of that level enabled (src/model/levels.h does this for the models).
+ * TR_BY_LEVEL() selects a function at run time. Kernels use GCC's vector types: the compiler maps a vector of 64 bytes to the
+ * registers of the level. Intrinsics under #ifdef __AVX512F__ are used where they are faster. If levels round differently, a test
+ * compares them.
  */
 #ifndef TRIREME_CPU_H
 #define TRIREME_CPU_H
@@ -14,9 +15,9 @@
 extern "C" {
 #endif
 
-/* Compiles the function that follows for AVX2 and for the baseline; the loader selects one. Both give the same bits if
- * no sum depends on the vector length and no product is added without rounding (FMA). Not available under clang, which
- * requires it at declarations, and not under ThreadSanitizer, which is initialised after the selection. */
+/* Compiles the function that follows for AVX2 and for plain x86-64; the loader selects one. Both give the same bits if no sum
+ * depends on the vector length and the compiler uses no FMA, which omits a rounding. Has no effect under clang, which requires the
+ * attribute at declarations, and under ThreadSanitizer, which is initialised after the selection. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define TR_CPU_CLONES __attribute__((target_clones("avx2", "default")))
 #else

@@ -1,14 +1,14 @@
-/* Server functions: how servers apply updates, and queries that they answer where the parameters are stored (Parameter
- * Server: user-defined functions on the server; DynSGD, algorithm 2).
+/* Server functions, which servers apply to updates, and queries that servers answer from the parameters that they store
+ * (Parameter Server: user-defined functions on the server; DynSGD, algorithm 2).
  *
- * A table without a function adds updates by the fastest way available. A table with a function passes every complete
- * update of a worker (of a group, if groups push together) to it, one at a time in order of arrival, or, under BSP, in
- * order of workers once all updates of a clock have arrived. Built-in functions:
+ * If a table has no server function, updates are added to its values. If it has one, the server calls it with each complete update
+ * of a worker (of a group, if groups push together), in order of arrival; under BSP in order of workers when all updates of a clock
+ * have arrived. Built-in functions:
  *
  *   add, assign, max   value += u, value = u, value = max(value, u)
- *   scale              value += rate u; the rate is the argument of tr_table_use() (double; 1/pushers if NULL)
- *   dyn, dyn-stable    DynSGD: weights by staleness; dyn-stable reads one version from all servers
- *   agree              weights by the agreement of the updates of a version
+ *   scale              value += rate u; the argument of tr_table_use() is the rate, a double (NULL: 1 / number of pushers)
+ *   dyn, dyn-stable    DynSGD: weights updates by their staleness; with dyn-stable, all servers return the same version
+ *   agree              weights updates by their agreement with other updates of the same version
  *   sgd, momentum, nesterov, adagrad, adadelta, rmsprop, adam, ftrl
  *                      updates are gradients; the argument is a tr_optimizer
  *
@@ -42,9 +42,9 @@ extern "C" {
 
 enum { TR_STATE_ARRAYS = 4 }; /* maximum number of state arrays of a function */
 
-/* The shard of a table that one server stores, as its functions see it. A unit is a key, or a piece of a wide row; units
- * are numbered by their position in the shard. With hash storage the units are the keys that updates have changed, in
- * order of arrival: the next update may add units and move value and state. */
+/* The shard of a table that one server stores, as passed to server functions. A unit is a key, or a piece of a row above 16 KiB;
+ * units are numbered by their position in the shard. With hash storage the units are the keys that updates have changed, in order
+ * of arrival: the next update may add units and change the addresses `value` and `state`. */
 typedef struct tr_share {
     const char *table; /* name of the table */
     enum tr_dtype dtype;
@@ -52,16 +52,16 @@ typedef struct tr_share {
     size_t units;                 /* number of units in this shard */
     bool growing;                 /* hash storage: the number of units may grow */
     void *value;                  /* units × width elements */
-    void *state[TR_STATE_ARRAYS]; /* arrays of the same shape for the function; zeros at first */
-    void *own;                    /* data that open() allocated */
+    void *state[TR_STATE_ARRAYS]; /* arrays of the shape of value, for use by the function; zeros at first */
+    void *own;                    /* data that tr_function.open() allocated */
     const void *argument;         /* copy of the argument of tr_table_use() */
     int server;                   /* index of this server among the table's servers */
     int pushers;                  /* number of workers, or groups, that push to the table in this stage */
     int64_t stable;               /* lowest version that all servers of the table have reached */
-    const struct tr_table *place; /* for the functions below */
+    const struct tr_table *place; /* private, for tr_share_key() and the other functions below */
 } tr_share;
 
-/* Returns the key of a unit, or UINT64_MAX for padding. Rows above 16 KiB consist of several units (pieces). */
+/* Returns the key of a unit, or UINT64_MAX for a unit that only pads the shard. */
 tr_key tr_share_key(const tr_share *share, size_t unit);
 
 /* Returns the number of pieces per key. */
@@ -69,20 +69,20 @@ uint32_t tr_share_pieces(const tr_share *share);
 
 /* Finds a piece of a key in this shard.
  *
- * @param [out] unit  its unit; unchanged if not found
- * @return whether it is stored here. With hash storage a key without updates is not stored
+ * @param [out] unit  the unit of this piece; unchanged if not found
+ * @return whether the piece is stored in this shard. With hash storage a key without updates is not stored
  */
 bool tr_share_find(const tr_share *share, tr_key key, uint32_t piece, size_t *unit);
 
-/* Returns whether a piece of a key belongs to this shard, stored or not. */
+/* Returns whether this shard is the one that stores, or would store, a piece of a key. */
 bool tr_share_has_place(const tr_share *share, tr_key key, uint32_t piece);
 
 /* One complete update of one pusher. */
 typedef struct tr_update {
-    int pusher;           /* 0 .. pushers - 1; -1 for the sum of all (tr_function.merged) */
-    int64_t clock;        /* clock of the pusher; continues to count after a restart from a checkpoint */
-    int64_t seen;         /* version of this shard that the pusher last read, plus its own updates since */
-    int64_t version;      /* result of map(); the pusher's clock without map() */
+    int pusher;    /* index of the worker or group, 0 .. pushers - 1; -1: sum of all (tr_function.merged) */
+    int64_t clock; /* clock of the pusher; it does not restart at 0 when a run resumes */
+    int64_t seen;  /* version of this shard that the pusher read last, plus the number of its updates since */
+    int64_t version;      /* result of tr_function.map(), or the pusher's clock if map is NULL */
     size_t n;             /* number of units */
     const uint32_t *unit; /* n units in ascending order; NULL: 0 .. n - 1 */
     const void *value;    /* n × width elements, packed */
@@ -95,11 +95,11 @@ typedef struct tr_function {
     const char *name;
     size_t state_arrays; /* number of state arrays, at most TR_STATE_ARRAYS */
     bool merged;         /* under BSP: called once per clock with the sum of all updates */
-    bool sparse; /* units of zeros have no effect and need not be sent. Without sparse or gradients an update
-                            stores all of its keys in hash storage */
-    bool
-        gradients; /* updates are gradients, not steps: units of zeros are omitted, and a worker's own updates
-                            are not added to its copy */
+    /* Units of an update that are all zeros have no effect and are not sent. With hash storage, keys of such units are stored
+     * unless sparse or gradients is set. */
+    bool sparse;
+    /* Updates are gradients, not steps: units of zeros are not sent, and a worker does not add its own updates to its copy. */
+    bool gradients;
     size_t argument; /* size in bytes of the argument of tr_table_use() */
 
     /* Allocates share->own; close() frees it. */
@@ -112,32 +112,32 @@ typedef struct tr_function {
     /* Applies an update to share->value. */
     int (*update)(tr_share *share, const tr_update *update);
 
-    /* Called after updates: discards state that only versions below `version` need. All pushers are past it. */
+    /* Called after updates: frees state that only versions below `version` need. No pusher will refer to them again. */
     int (*expire)(tr_share *share, int64_t version);
 
-    /* Reads n units as of `version` into packed values; NULL: readers see share->value. Tables with read() are read by
-     * requests, also within a node. */
+    /* Writes the values of n units in this version to `packed`. NULL: workers read share->value. If read is set, workers read the
+     * table by request messages, also within a node. */
     int (*read)(const tr_share *share, int64_t version, size_t n, const uint32_t *unit, void *packed);
 
-    /* Returns the size of own in bytes, for reports. */
+    /* Returns the size of share->own in bytes, for reports. */
     size_t (*memory)(const tr_share *share);
 
-    /* Checkpoints contain value (or, with read(), its result for version INT64_MAX) and the state arrays. After a restart
-     * versions do not decrease. save() copies further data of own into memory from malloc() (NULL: nothing), between two
-     * clocks, without changing anything. load() restores own after value and state: if `same`, from the data of this
-     * server, for a table with the same keys and units in the same places; otherwise it is called once for each server of
-     * the checkpoint. */
+    /* Checkpoints contain value (or, if read is set, its result for version INT64_MAX) and the state arrays. Versions continue to
+     * count when a run resumes. save() copies the content of share->own into memory from malloc(), between two clocks, without
+     * changing anything; *data may be NULL. load() restores share->own after value and state were restored. If `same`, the
+     * shard has the same units, and load() is called once with the data of this server. Otherwise it is called once for each server
+     * of the checkpoint. */
     int (*save)(const tr_share *share, void **data, size_t *bytes);
     int (*load)(tr_share *share, bool same, int server, int servers, const void *data, size_t bytes);
 } tr_function;
 
-/* Registers a function by its name. All ranks, before tr_table_use().
+/* Registers a function by its name. All ranks must call it, before tr_table_use().
  *
  * @param [in] function  copied; the name must outlive the context
  */
 int tr_function_register(tr_context *tr, const tr_function *function);
 
-/* Selects the function of a table from the next stage on. All ranks, outside tr_run(), before views of the table are
+/* Selects the function of a table from the next stage on. All ranks must call it, outside tr_run(), before views of the table are
  * opened.
  *
  * @param [in] argument  tr_function.argument bytes; copied
@@ -145,8 +145,8 @@ int tr_function_register(tr_context *tr, const tr_function *function);
  */
 int tr_table_use(tr_table *table, const char *function, const void *argument);
 
-/* Replaces the argument of the function and keeps its state. All ranks, while no updates are in flight, for example in a
- * snapshot function that restores. */
+/* Replaces the argument of the function and keeps its state. All ranks must call it, while no updates are in flight, for example in
+ * a snapshot function that restores. */
 int tr_table_set_argument(tr_table *table, const void *argument);
 
 /* ---- queries ---- */
@@ -154,40 +154,40 @@ int tr_table_set_argument(tr_table *table, const void *argument);
 /* A query that each server computes on its shard and the caller combines. */
 typedef struct tr_answer {
     const char *name;
-    bool values_only; /* get() reads only values: a rank that can read them directly may call it */
+    bool values_only; /* get() reads share->value only: a rank that can read the shard itself may call it */
 
-    /* Computes the result of one shard. *bytes is the room of result on entry and the used size on return. */
+    /* Computes the result of one shard. *bytes is the size of the buffer `result` on entry, and the used size on return. */
     int (*get)(const tr_share *share, const void *question, size_t question_bytes, void *result,
                size_t *bytes);
 
-    /* Adds the result of another shard to `result`. */
+    /* Adds the result of another shard to `result`; room is the size of the buffer `result`. */
     int (*combine)(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes);
 } tr_answer;
 
-/* Registers a query by its name. All ranks. */
+/* Registers a query by its name. All ranks must call it. */
 int tr_answer_register(tr_context *tr, const tr_answer *answer);
 
-/* A combine() for arrays of doubles, of any alignment: adds them element by element. TR_ERR_INTERNAL if the sizes
- * differ. */
+/* A function for tr_answer.combine: adds arrays of doubles, of any alignment, element by element. Returns TR_ERR_INTERNAL if the
+ * sizes differ. */
 int tr_answer_add_doubles(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes);
 
-/* Sends a query to all servers of the table. Called by one worker inside a stage. Under BSP, between its pull and its
- * push, the result belongs to the clock that it pulled.
+/* Sends a query to all servers of the table. One worker calls it inside a stage. Under BSP, if the worker calls it between its pull
+ * and its push, the result is computed from the parameters that it pulled.
  *
  * @param [in]     question  question_bytes bytes, as the query defines them
  * @param [out]    result    the combined result
- * @param [in,out] bytes     room of result on entry, used size on return
+ * @param [in,out] bytes     size of the buffer `result` on entry, used size on return
  */
 int tr_table_ask(tr_table *table, const char *answer, const void *question, size_t question_bytes,
                  void *result, size_t *bytes);
 
-/* Built-in queries. Questions and results have the types below, in any alignment. Too little room, or a question of the
+/* Built-in queries. Questions and results have the types below, in any alignment. Too small a buffer, or a question of the
  * wrong size, is TR_ERR_INTERNAL.
  *
  *   squares   nothing → double            sum of the squares of all elements
  *   sum1      nothing → double            sum of the absolute values
  *   nonzeros  nothing → uint64_t          number of elements that are not 0
- *   dot       tr_key a, b → struct tr_dot
+ *   dot       tr_key a, b → struct tr_dot     inner product of two rows
  *   top       uint32_t k → struct tr_top with room for k pairs; tables of one row
  *   present   struct tr_range → uint64_t  number of stored keys in the range; with hash storage, those with updates
  *   soft      struct tr_soft → n × columns doubles (one row: n): every element v of the keys from `first` on as
@@ -221,8 +221,8 @@ struct tr_soft {
 
 /* ================ optimizers ================ */
 
-/* Gradient optimizers, as server functions (tr_table_use(); the servers keep the optimizer state) and as local steps for
- * workers that keep the state themselves.
+/* Gradient optimizers. They are server functions (tr_table_use(); the servers store the optimizer state) and local steps
+ * (tr_optimizer_step(); the worker stores the state).
  *
  * A step changes every element w by its gradient g. c is the clock, counted from 0. The rate of clock c is
  * r = rate / sqrt(decay c + 1), or rate (1 - c / horizon). State arrays have the size of w and start at zero:
@@ -244,8 +244,8 @@ struct tr_soft {
  * μ is momentum, ρ is memory, ε is epsilon. With nesterov the table stores the look-ahead point θ - μ m: workers compute
  * gradients at the value that they read, so the method is exact with one stored value per key. ftrl has no decay: its
  * rates decrease by themselves and z is valid for one rate only; its ε is the paper's β, and l1 and l2 weigh against the
- * sum of all gradients. With l1 = l2 = 0 it steps as adagrad does. A w that does not result from its gradients, because
- * of an initial value or another writer, is accepted as it is.
+ * sum of all gradients. With l1 = l2 = 0 its steps are those of adagrad. The value of w may differ from the one that follows from
+ * its gradients, because of an initial value or another writer.
  *
  * Sparse updates: a step changes the elements that it names, including their state, and no others. A local step names
  * the elements that the caller passes, even with a gradient of 0. A server step names the units (keys, or pieces of wide
@@ -276,12 +276,12 @@ typedef struct tr_optimizer {
     enum tr_optimizer_kind kind;
     double rate, decay; /* rate of clock c: rate / sqrt(decay c + 1); ftrl ignores decay */
     double horizon;     /* above 0: the rate also decreases linearly to 0 at this clock (ftrl too) */
-    double momentum;    /* μ in [0, 1): momentum, nesterov, adam */
-    double memory;      /* ρ in (0, 1): adadelta, rmsprop, adam. 0 or less: 0.99, 0.99, 0.999 */
-    double epsilon;     /* ε of the kinds that divide. 0 or less: 1e-8, for adadelta 1e-6 */
-    double l1;          /* ftrl */
-    /* 0 or more. ftrl: as above. Others: weight decay, the gradient becomes g + l2 w; elements that a step does not name
-     * do not decay. */
+    double momentum;    /* μ in [0, 1), for momentum, nesterov, adam */
+    double memory;  /* ρ in (0, 1), for adadelta, rmsprop, adam; if 0 or less, 0.99, 0.99, 0.999 are used */
+    double epsilon; /* ε, for kinds that divide; if 0 or less, 1e-8 is used, for adadelta 1e-6 */
+    double l1;      /* for ftrl: see the formula above */
+    /* For ftrl: see the formula above. For other kinds: weight decay, the gradient becomes g + l2 w; elements that a step does not
+     * name do not decay. Not negative. */
     double l2;
 } tr_optimizer;
 

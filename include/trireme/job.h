@@ -1,8 +1,8 @@
-/* Settings of the job by name, and job keys of a model class.
+/* Reading the settings of a job by name, and defining job keys of a model class.
  *
  * A key is named section.key, as in the job file and on the command line; `trireme help job` lists all keys. Every key has
  * a value: the value in the job, or the default. stages.NAME.key and tasks.NAME.key exist if the job contains a stage or a
- * task of that name; tasks.NAME.section.key returns the value that applies to that task.
+ * task of that name; tasks.NAME.section.key returns the value of section.key for that task.
  *
  * Example:
  *
@@ -25,8 +25,8 @@ extern "C" {
 
 typedef struct tr_job tr_job; /* a job that has been read; see tr_context_job() */
 
-/* Value of a numeric key if the job has a word in place of the number. The parallelism of a stage is an integer: 0 means
- * all, UINT64_MAX means auto. */
+/* tr_job_real() returns this value if the job has the word `auto` instead of a number. For the parallelism of a stage, which is an
+ * integer, tr_job_integer() returns 0 for `all` and UINT64_MAX for `auto`. */
 enum { TR_JOB_AUTO = -1 };
 
 /* Read the value of a key.
@@ -39,17 +39,17 @@ int tr_job_real(const tr_job *job, const char *key, double *value);
 int tr_job_integer(const tr_job *job, const char *key, uint64_t *value);
 int tr_job_string(const tr_job *job, const char *key, const char **value);
 
-/* The same for keys that are known to exist: the number, or 0 or 1 for yes/no (NAN if the key does not exist); and whether
- * a choice has this word. */
+/* Shorter forms for keys that are known to exist. tr_job_number() returns the number, 0 or 1 for yes/no, or NAN if the key does not
+ * exist. tr_job_is() returns whether the value of a choice is this word. */
 double tr_job_number(const tr_job *job, const char *key);
 bool tr_job_is(const tr_job *job, const char *key, const char *word);
 
-/* Frequency of an event, the value of keys such as sync.push: chosen automatically, once in n mini-batches, or n times per
- * epoch. */
+/* The value of keys such as sync.push: the frequency of an event. TR_OFTEN_AUTO: chosen automatically; TR_OFTEN_EVERY: once in n
+ * mini-batches; TR_OFTEN_PER_EPOCH: n times per epoch. */
 enum { TR_OFTEN_AUTO, TR_OFTEN_EVERY, TR_OFTEN_PER_EPOCH };
 struct tr_job_often {
-    int unit;
-    uint64_t n; /* 0 for auto */
+    int unit;   /* one of the constants above */
+    uint64_t n; /* 0 for TR_OFTEN_AUTO */
 };
 int tr_job_often(const tr_job *job, const char *key, struct tr_job_often *often);
 
@@ -60,14 +60,14 @@ int tr_job_often(const tr_job *job, const char *key, struct tr_job_often *often)
 size_t tr_job_files(const tr_job *job, const char *key, const char *const **files);
 
 /* Returns the source of a value, for error messages: "jobs/x.yaml:12", "command line" or "default". For stages.NAME and
- * tasks.NAME the place where they are first named; for an unknown key the path of the job file. Owned by the job. */
+ * tasks.NAME it is where the name first occurs; for an unknown key it is the path of the job file. The job owns the string. */
 const char *tr_job_where(const tr_job *job, const char *key);
 
 /* Returns whether a path is the output folder of the job or inside it. An earlier run in that folder is renamed before
  * anything is read. */
 bool tr_job_output_has(const tr_job *job, const char *path);
 
-/* Checks that the job contains no stages except these n names. TR_ERR_CONFIG with a suggestion otherwise. */
+/* Checks that all stages in the job have one of these n names. Returns TR_ERR_CONFIG, with a suggestion, otherwise. */
 int tr_job_check_stages(const tr_job *job, const char *const *names, size_t n);
 
 /* Returns whether the job file or the command line sets the key. */
@@ -80,7 +80,7 @@ bool tr_job_weighs_rows(const tr_job *job);
 int tr_job_method(const tr_job *job);
 int tr_job_type(const tr_job *job);
 
-/* Writes the resolved job as YAML, with every key in use. It reads back as the same job.
+/* Writes the job as YAML, with the values of all keys in use, including defaults. The text can be read as a job file.
  *
  * @param [out] text  free it with free()
  */
@@ -89,17 +89,17 @@ int tr_job_as_text(const tr_job *job, char **text);
 /* ---- job keys of a model class ---- */
 
 enum tr_option_kind {
-    TR_KIND_NONE, /* not set: refused */
-    TR_KIND_TEXT, /* char *, valid UTF-8; empty only if the default is; with words: one of them, or other text */
+    TR_KIND_NONE,    /* an error: the kind is missing */
+    TR_KIND_TEXT,    /* char *, valid UTF-8; may be empty if the default is; may also be one of the words */
     TR_KIND_LIST,    /* struct tr_job_list of paths; empty by default */
     TR_KIND_NAMES,   /* struct tr_job_list of names; empty by default */
-    TR_KIND_INTEGER, /* uint64_t; word i is stored as -i: 0, UINT64_MAX, ... */
+    TR_KIND_INTEGER, /* uint64_t; the i-th word, from 0, is stored as -i: 0, UINT64_MAX, ... */
     TR_KIND_BYTES,   /* uint64_t; the suffixes K, M, G, T, with or without B, are powers of 1024 */
-    TR_KIND_REAL,    /* double; word i is stored as -(i + 1): TR_JOB_AUTO is the first */
+    TR_KIND_REAL,    /* double; the i-th word is stored as -(i + 1), so that the first is TR_JOB_AUTO */
     TR_KIND_BOOL,    /* bool */
     TR_KIND_OFTEN,   /* struct tr_job_often */
-    TR_KIND_PACE,    /* struct tr_job_pace */
-    TR_KIND_TIME,    /* double, seconds; 0: no */
+    TR_KIND_PACE,    /* struct tr_job_pace, of the engine only */
+    TR_KIND_TIME,    /* double, seconds; 0 for the value «no» */
     TR_KIND_CHOICE,  /* int, the index of one of its words */
     TR_KIND_PAIRS    /* struct tr_job_list of «name: word», in YAML a mapping; empty by default */
 };
@@ -114,15 +114,15 @@ struct tr_job_list {
 typedef struct tr_option {
     const char *name; /* for example "model.clusters" */
     enum tr_option_kind kind;
-    size_t offset;            /* of the member in the struct of options */
-    const char *by_default;   /* as text */
-    double least;             /* minimum of a number; -INFINITY: none */
-    double most;              /* maximum of a number; 0: none */
-    bool above;               /* the minimum itself is excluded */
-    const char *const *words; /* words of a choice, or words in place of a number; ends with NULL */
-    bool may_change;          /* a resumed run may have another value */
+    size_t offset;            /* offset of the value in the struct of options of the class */
+    const char *by_default;   /* default value, as text */
+    double least;             /* minimum of a number; -INFINITY: no minimum */
+    double most;              /* maximum of a number; 0: no maximum */
+    bool above;               /* the value must be larger than the minimum */
+    const char *const *words; /* values of a choice, or words that replace a number; ends with NULL */
+    bool may_change;          /* the value may change when a run resumes */
     const char *methods;      /* values of solve.method that use the key, separated by blanks; NULL: all */
-    const char *help;
+    const char *help;         /* description of the key */
 } tr_option;
 
 /* A list of words: .words = TR_WORDS("auto", "no", "yes") */

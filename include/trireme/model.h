@@ -1,10 +1,10 @@
-/* Classes of models.
+/* Model classes.
  *
- * A class is one constant description of a kind of model. All commands use models through it: job keys with their help and
- * checks, model.h5, continued training, progress, metrics, checkpoints and summary of `trireme train`; `trireme predict`,
- * `evaluate` and `inspect`. The classes of Trireme are in src/model. Another class is a shared object that defines tr_plugin.
- * The job names it by model.plugin: ./libfm.so (relative to the job file), the command line by --plugin FILE. A model file
- * contains the name and the checksum of the plugin, but only the user determines which file is loaded.
+ * A class is a constant struct tr_model_class, which describes a kind of model. From it follow job keys with their help and checks,
+ * model.h5, continued training, progress, metrics, checkpoints and summary of `trireme train`, and `trireme predict`, `evaluate`
+ * and `inspect`. The classes of Trireme are in src/model. A plugin is a shared object that defines another class, tr_plugin. The
+ * job names the plugin by model.plugin: ./libfm.so (relative to the job file), the command line by --plugin FILE. A model file
+ * contains the name and the checksum of its plugin, but the user must always name the file to load.
  *
  * Example (docs/library.md describes a complete plugin):
  *
@@ -39,31 +39,31 @@ enum { TR_MODEL_ABI = 6 };
 typedef struct tr_method {
     const char *name;
     const char *help;
-    /* names of the stages that the job may configure under stages.NAME, ended by NULL; an empty list: check() verifies the
-     * names; NULL: the method has no stages */
+    /* Names of the stages that the job may configure under stages.NAME, ended by NULL. If the list is empty, check() of the class
+     * verifies the names. NULL: the method has no stages. */
     const char *const *stages;
-    bool
-        in_groups; /* workers of a group share parameters or rows: by default, the workers of a node are a group */
-    bool in_step; /* in_groups applies to sync.mode bsp and auto only */
-    bool rotates; /* parameters rotate in a group: under bsp, by default, one group spans all nodes */
-    bool by_node; /* rotates: one group per node instead, if all nodes have several workers */
+    /* The members below select the default groups of workers. */
+    bool in_groups; /* workers of a group share parameters or rows: the workers of a node form a group */
+    bool in_step;   /* in_groups applies to sync.mode bsp and auto only */
+    bool rotates;   /* parameters rotate in a group: under bsp one group spans all nodes */
+    bool by_node;   /* with rotates: one group per node instead, if all nodes have several workers */
 } tr_method;
 
-/* How a class, or some of its methods, treats a key of the engine: another default, or not used. A job that sets an unused key
- * is refused. */
+/* A rule that applies to a key of the engine for a class or some of its methods: the key has another default, or is not used. A job
+ * that sets an unused key is refused. */
 typedef struct tr_rule {
-    const char *key;     /* "sync.weight", or "local.*" for a section */
-    const char *methods; /* methods to which the rule applies; NULL: all */
-    const char *value;   /* default; NULL: unchanged */
-    bool unused;
+    const char *key;     /* for example "sync.weight", or "local.*" for a section */
+    const char *methods; /* methods to which the rule applies; NULL: all methods */
+    const char *value;   /* default value; NULL: the default is unchanged */
+    bool unused;         /* the key is not used */
 } tr_rule;
 
 /* ---- members of a model ----
  *
- * The functions tr_field_*() write a member to model.h5 or read it, see tr_fields_read(). fields() of the class calls them in
- * the same order in both directions. `name` is the name in the file. Writing: all ranks that call fields(). Reading: one
- * process without a context. Memory that is allocated for a value that is read belongs to the model: close() frees it.
- * Errors: TR_ERR_DATA if a member is missing in the file or has another type or shape; TR_ERR_IO, TR_ERR_SYSTEM.
+ * The functions tr_field_*() write a member to model.h5, or read it if tr_fields_read() returns true. tr_model_class.fields() calls
+ * them, in the same order in both cases. To write, all ranks call it; to read, one process without a context. `name` is the name of
+ * the member in the file. A function that reads a value allocates its memory; tr_model_class.close() frees it. Errors: TR_ERR_DATA
+ * if a member is missing in the file or has another type or shape; TR_ERR_IO, TR_ERR_SYSTEM.
  */
 
 typedef struct tr_fields tr_fields;
@@ -84,14 +84,13 @@ bool tr_fields_read(const tr_fields *fields);
 
 /* Write or read an attribute of the file.
  *
- * @param [in,out] value  must be equal on all ranks when it is written; share values that only the scheduler has by
- *                        tr_model_tell() first
+ * @param [in,out] value  must be equal on all ranks when it is written: use tr_model_tell() if only the scheduler has it
  */
 int tr_field_count(tr_fields *fields, const char *name, uint64_t *value);
 int tr_field_real(tr_fields *fields, const char *name, double *value);
 int tr_field_text(tr_fields *fields, const char *name, char **value);
 
-/* Returns whether the file that is read has a member. Use it for members that older files do not have. */
+/* Returns whether the file that is read contains a member. Use it for members that were added in a later version of the format. */
 bool tr_fields_have(const tr_fields *fields, const char *name);
 
 /* Returns the element type of an array of reals that is read.
@@ -101,7 +100,8 @@ bool tr_fields_have(const tr_fields *fields, const char *name);
  */
 int tr_fields_dtype(const tr_fields *fields, const char *name, enum tr_dtype *dtype);
 
-/* Produces rows first .. first + n - 1 of an array that is written. Called by the writing rank only, in ascending order.
+/* A function that produces rows first .. first + n - 1 of an array that is written. It is called on the writing rank only, for
+ * ascending rows.
  *
  * @param [out] values  n × columns numbers of the type of the field
  */
@@ -161,7 +161,7 @@ int tr_field_names(tr_fields *fields, const char *name, const tr_names *names, u
                    const char *meaning, struct tr_name_list *list);
 void tr_name_list_free(struct tr_name_list *list);
 
-/* A member in a list, from which model.h5, checkpoints and messages between ranks follow.
+/* A member of a model, as an entry of a list that tr_field_members(), tr_members_keep() and tr_members_send() use.
  *
  *     const tr_member list[] = {{"clusters", TR_FIELD_U64, .value = &m->clusters},
  *                               {"inertia", TR_FIELD_F64, &m->last.objective, .of_scheduler = true},
@@ -170,11 +170,11 @@ void tr_name_list_free(struct tr_name_list *list);
  */
 typedef struct tr_member {
     const char *name;
-    enum tr_field_type type; /* attributes: TR_FIELD_U64 or TR_FIELD_F64 */
-    void *value;             /* address of an attribute; of an array, address of the pointer to it */
-    const char *meaning;     /* of an array; NULL: an attribute */
-    uint64_t rows, columns;  /* of an array; columns 0: it has one dimension */
-    tr_fill_fn *fill;        /* array: NULL if it is in memory */
+    enum tr_field_type type; /* for an attribute TR_FIELD_U64 or TR_FIELD_F64 */
+    void *value;             /* address of an attribute; for an array, address of the pointer to the array */
+    const char *meaning;     /* array: description of rows and columns; NULL: the member is an attribute */
+    uint64_t rows, columns;  /* array: its shape; columns = 0: one dimension */
+    tr_fill_fn *fill;        /* array: produces the rows; NULL: *value is the array in memory */
     bool absent;             /* this model does not have the member */
     bool of_scheduler;       /* attribute: the value of rank 0 is sent to all ranks before it is written */
 } tr_member;
@@ -182,11 +182,11 @@ typedef struct tr_member {
 /* Writes or reads all members of a list: see tr_field_count(), tr_field_real(), tr_field_array(), tr_field_filled(). */
 int tr_field_members(tr_fields *fields, const tr_member *list, size_t n);
 
-/* For snapshot functions: lists the members as tr_snapshot_common() does. When the run resumes, arrays are replaced by new memory.
- * The memory of arrays of bytes must have a multiple of 4 bytes. */
+/* For snapshot functions: lists the members as tr_snapshot_common() does. When the run resumes, arrays are allocated again. The
+ * memory of an array must be a multiple of 4 bytes. */
 int tr_members_keep(tr_snapshot *snapshot, const tr_member *list, size_t n);
 
-/* Sends the members of rank 0 to all ranks. Arrays that are NULL are allocated. All ranks.
+/* Sends the members of rank 0 to all ranks. Arrays that are NULL are allocated. All ranks must call it.
  *
  * @return the agreed status
  */
@@ -198,20 +198,20 @@ int tr_members_send(tr_context *tr, const tr_member *list, size_t n);
  */
 int tr_table_read(tr_table *table, tr_key first, size_t n, void *values);
 
-/* Sends numbers of the scheduler to all ranks, for example its last evaluation. All ranks, outside tr_run().
+/* Sends numbers of the scheduler to all ranks, for example its last evaluation. All ranks must call it, outside tr_run().
  *
  * @param [in,out] values  n numbers; those of rank 0 replace those of the other ranks
  */
 int tr_model_tell(tr_context *tr, size_t n, double *values);
 
-/* For snapshot functions: lists the latest evaluation of the scheduler. All ranks that take part.
+/* For snapshot functions: lists the latest evaluation of the scheduler. All ranks that take part must call it.
  *
  * @param [in,out] evaluation  copied from, or restored to, rank 0
  */
 int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *evaluation);
 
-/* For snapshot functions: lists n numbers of each worker, for models that use only their sums over all workers. A run that
- * resumes on another number of workers keeps the sums. All ranks that take part.
+/* For snapshot functions: lists n numbers of each worker, of which the model uses only the sums over all workers. If the run
+ * resumes on another number of workers, the sums are restored. All ranks that take part must call it.
  *
  * @param [in,out] sums  n numbers of this worker
  */
@@ -219,7 +219,7 @@ int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *n
 
 /* ---- models of earlier runs ---- */
 
-/* Reads a model of the class of the job, on the calling process only. Any rank.
+/* Reads a model of the class of the job, on the calling process only. Any rank may call it.
  *
  * @param [in]  path   folder of a run, or a file
  * @param [out] model  a struct of the class; free it with tr_model_unload()
@@ -231,8 +231,8 @@ void tr_model_unload(tr_context *tr, void **model); /* *model may be NULL */
 /* Categories of a saved model, mapped to the categories of the training data. */
 typedef struct tr_saved_values tr_saved_values;
 
-/* Reads a model whose columns are those of the training data, with categories as codes (TR_DATA_CODES). All ranks; rank 0 must
- * be a worker and receives the model.
+/* Reads a model whose columns are those of the training data, with categories as codes (TR_DATA_CODES). All ranks must call it;
+ * rank 0 must be a worker and receives the model.
  *
  * @param [out] model, values  NULL on other ranks
  * @return the agreed status
@@ -240,7 +240,7 @@ typedef struct tr_saved_values tr_saved_values;
 int tr_model_load_coded(tr_context *tr, const char *path, void **model, tr_saved_values **values);
 void tr_saved_values_close(tr_saved_values **values); /* *values may be NULL */
 
-/* Maps a category of the model to the training data. Rank 0.
+/* Maps a category of the model to the training data. Only rank 0 may call it.
  *
  * @param [in]  column, value  column and code of the category in the model
  * @param [out] number         its code in the training data
@@ -248,19 +248,20 @@ void tr_saved_values_close(tr_saved_values **values); /* *values may be NULL */
  */
 int tr_saved_value_number(const tr_saved_values *values, uint64_t column, uint64_t value, uint32_t *number);
 
-/* Centres of clusters. Column j has the index first_index + j in the files. */
+/* Centres of clusters in a model file. Column j has the index first_index + j in data files. */
 typedef struct {
     uint64_t n, columns, first_index;
     float *value; /* n × columns */
 } tr_saved_centres;
 
-/* Reads the centres of a model of any class that has some, on the calling process only. Any rank.
+/* Reads the centres of a model whose class has the function `centres`, on the calling process only. Any rank may call it.
  *
  * @param [out] centres  free centres->value with free()
  */
 int tr_model_load_centres(tr_context *tr, const char *path, tr_saved_centres *centres);
 
-/* Adds a number to summary.json. All ranks or the scheduler only; the values of the scheduler are used. At most 16 numbers.
+/* Adds a number to summary.json, at most 16 numbers. The value of the scheduler is written; other ranks may call it, without
+ * effect.
  *
  * @param [in] name  a standard name ("test_auc", ...) or another one; not copied, must remain valid
  */
@@ -270,21 +271,21 @@ int tr_report_figure(tr_context *tr, const char *name, double value);
 
 typedef struct tr_query tr_query;
 
-/* Commands that ask a model. */
+/* Commands that read a model. */
 enum tr_asked { TR_PREDICT = 1, TR_EVALUATE = 2, TR_INSPECT = 4 };
-enum { TR_ALONE = 8 }; /* for flags of inspect: show the output of this flag only */
+enum { TR_ALONE = 8 }; /* for flags of inspect: with this flag, inspect prints nothing else */
 
 /* A command-line option of the class. */
 typedef struct tr_flag {
-    const char *name; /* "--distance" */
-    const char
-        *value; /* placeholder of its value in the help: "N" is a number from least to most; NULL: no value */
-    unsigned commands; /* commands that accept it: a set of enum tr_asked, and TR_ALONE */
-    long least, most;
+    const char *name;  /* for example "--distance" */
+    const char *value; /* name of its value in the help; "N": a number; NULL: the flag has no value */
+    unsigned commands; /* commands that accept the flag: a set of enum tr_asked, and TR_ALONE */
+    long least, most;  /* range of a number */
     const char *help;
 } tr_flag;
 
-/* Return the command, whether a flag was given, and its value: text or NULL if not given; number or `otherwise`. */
+/* Return the command; whether a flag was given; the text of its value, NULL if it was not given; and the number of its value,
+ * `otherwise` if it was not given. */
 enum tr_asked tr_query_command(const tr_query *query);
 bool tr_query_given(const tr_query *query, const char *flag);
 const char *tr_query_text(const tr_query *query, const char *flag);
@@ -296,27 +297,28 @@ long tr_query_number(const tr_query *query, const char *flag, long otherwise);
  */
 char *const *tr_query_files(const tr_query *query, size_t *n);
 
-/* Values of `digits`: the fewest digits that identify an f32; the same, or the name of the label if labels have names. */
+/* Special values of `digits` below. TR_SHORTEST: the fewest digits that identify an f32. TR_AS_LABEL: the name of the label, or
+ * TR_SHORTEST if labels have no names. */
 enum { TR_SHORTEST = -1, TR_AS_LABEL = -2 };
 
-/* Sets the form of the rows that predict() and evaluate() receive. For ready().
+/* Sets the form of the rows that predict() and evaluate() receive. Call it in ready().
  *
  * @param [in] columns      number of columns
  * @param [in] first_index  index of the first column in the files, 0 or 1
  */
 void tr_query_rows(tr_query *query, enum tr_row_form form, uint64_t columns, uint64_t first_index);
 
-/* Sets the label column of csv files (TR_LABEL_...), instead of the column that the job of the model names. For ready(). */
+/* Sets the label column of csv files (TR_LABEL_...), instead of the column that the job of the model names. Call it in ready(). */
 void tr_query_label(tr_query *query, int label);
 
-/* Adds a column to the output of predict. For ready().
+/* Adds a column to the output of predict. Call it in ready().
  *
  * @param [in] digits  significant digits; 0: whole numbers; TR_SHORTEST; TR_AS_LABEL
  */
 int tr_query_output(tr_query *query, const char *name, int digits);
 
-/* Return the name of a label and of a column of the data («age», «city=Berlin»). Without names in the files: the number of
- * the label, and the number of the column counted from first_index.
+/* Return the name of a label, and the name of a feature («age», «city=Berlin»). If the data have no names, they return the number
+ * of the label, and the number of the column, counted from first_index.
  *
  * @param [out] text  a terminated string, truncated if necessary
  */
@@ -336,8 +338,8 @@ int tr_print(tr_query *query, const char *format, ...) __attribute__((format(pri
 /* Adds a result to the output of evaluate.
  *
  * @param [in] name    name of the metric
- * @param [in] value   for --json; NaN is shown as not defined
- * @param [in] format  text for the terminal, as of printf; NULL: --json only
+ * @param [in] value   the number for --json; NaN means that the metric is not defined
+ * @param [in] format  text for the terminal, as for printf; NULL: the result is printed with --json only
  */
 int tr_figure(tr_query *query, const char *name, double value, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -354,7 +356,7 @@ int tr_figure_text(tr_query *query, const char *name, const char *format, ...)
 int tr_figure_curve(tr_query *query, const char *name, const char *x, const char *y, size_t n,
                     double (*point)[2]);
 
-/* Prints a line «name value» of inspect. */
+/* Prints a line «name value» in the output of inspect. */
 void tr_line(tr_query *query, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -362,27 +364,27 @@ void tr_line(tr_query *query, const char *name, const char *format, ...)
 
 /* Size of the data of a job, estimated from the beginnings of the files, accurate within a factor of two. */
 typedef struct tr_data_size {
-    const char *format; /* "libsvm" */
-    double text;        /* bytes; of compressed files the uncompressed size */
-    double features;    /* libsvm, csv */
-    double values;      /* libsvm: distinct values of a feature, at most 256 */
-    double records;     /* rows of csv, lines of ratings and docword */
-    double users, items;
-    double words, tokens;
-    int workers, servers;
-    int node_workers;  /* of the node with the most workers */
-    int group_workers; /* of each group */
-    double occurring;  /* features that are not 0 in at least one row */
-    double frequent;   /* features that are not 0 in TR_FREQUENT_ROWS rows or more */
+    const char *format;   /* word of data.format, for example "libsvm" */
+    double text;          /* bytes of uncompressed text */
+    double features;      /* libsvm, csv: number of features */
+    double values;        /* libsvm: number of distinct values of a feature, at most 256 */
+    double records;       /* number of rows of csv, or of lines of ratings and docword */
+    double users, items;  /* ratings: their numbers */
+    double words, tokens; /* docword: their numbers */
+    int workers, servers; /* their numbers in the job */
+    int node_workers;     /* number of workers on the node with the most workers */
+    int group_workers;    /* number of workers of each group */
+    double occurring;     /* number of features that are not 0 in at least one row */
+    double frequent;      /* number of features that are not 0 in at least TR_FREQUENT_ROWS rows */
 } tr_data_size;
 enum { TR_FREQUENT_ROWS = 20 };
 
-/* Memory in bytes. The parameters of a server are in shared memory of its node, where its workers read them directly. */
+/* Estimated memory of training in bytes. */
 typedef struct tr_memory {
-    double rows;           /* rows of a worker, and the state that the model has for each row */
-    double worker, server; /* additional memory of one worker, of one server */
-    double node;           /* additional memory that the workers of a node share and use completely */
-    double group;          /* the same for a group within one node */
+    double rows;           /* rows of one worker, and the state that the model stores per row */
+    double worker, server; /* additional memory of one worker, and of one server (its shards of the tables) */
+    double node;           /* additional memory that the workers of a node share */
+    double group;          /* additional memory that the workers of a group within one node share */
 } tr_memory;
 
 /* ---- the class ---- */
@@ -393,20 +395,20 @@ typedef struct tr_model_class {
     const char *const *types; /* its values of model.type, ended by NULL */
     const char *help;         /* one line for help: what the model learns */
     const char *noun;         /* name of a model of this class in messages: "clusters" */
-    const char *format;       /* of model.h5: "trireme-kmeans" */
+    const char *format;       /* name of the format of model.h5: "trireme-kmeans" */
     int format_version;
-    const char *text_begins; /* first bytes of the text files that read_text() reads; NULL: none */
-    const char *const
-        *data_formats;        /* supported values of data.format, ended by NULL; the first is the default */
-    size_t options_size;      /* of the struct of options */
-    const tr_option *options; /* ends with a name of NULL; NULL: none */
-    const tr_method *methods; /* ends with a name of NULL; the first is the default */
-    const tr_rule *rules;     /* ends with a key of NULL; NULL: none */
-    const char *predicts, *evaluates; /* for help: content of a line of predict, metrics of evaluate */
-    const tr_flag *flags;             /* ends with a name of NULL; NULL: none */
-    size_t model_size;                /* of the struct of a model, which is zeroed before use */
+    const char *text_begins; /* first bytes of text files that read_text() reads; NULL: no such files */
+    const char *const *data_formats; /* values of data.format, ended by NULL; the first is the default */
+    size_t options_size;             /* size of the struct of options */
+    const tr_option *options;        /* job keys, ended by a name of NULL; may be NULL */
+    const tr_method *methods; /* values of solve.method, ended by a name of NULL; the first is the default */
+    const tr_rule *rules;     /* ended by a key of NULL; may be NULL */
+    const char *predicts, *evaluates; /* for help: content of a line of predict, and metrics of evaluate */
+    const tr_flag *flags;             /* options of commands, ended by a name of NULL; may be NULL */
+    size_t model_size;                /* size of the struct of a model, which is zeroed before use */
 
-    /* Training. All ranks call open(), train() and fields(). The engine calls tr_agree() with the status of open(). */
+    /* Training. The functions open(), train() and fields() are called on all ranks. open() may return a different status on each
+     * rank: the engine passes it to tr_agree(). */
 
     /* Checks that the settings fit together, before data are read. NULL: no check. */
     int (*check)(const tr_job *job, const void *options);
@@ -414,8 +416,8 @@ typedef struct tr_model_class {
     int (*open)(tr_context *tr, const void *options, void *model);
     /* Runs the stages. */
     int (*train)(void *model);
-    /* Lists the members of the model in model.h5, to write or to read them. For plugins it is also called after open(), to
-     * check the names. */
+    /* Writes or reads the members of the model in model.h5, by calls of tr_field_*(). For plugins it is also called after open(),
+     * to check the names of the members. */
     int (*fields)(void *model, tr_fields *fields);
     /* Reads a model from a text file and sets *type to one of `types`. May be NULL. */
     int (*read_text)(void *model, const char *path, const char **type);
@@ -434,38 +436,39 @@ typedef struct tr_model_class {
     int (*evaluate)(void *model, tr_query *query, const tr_records *records, const double *out);
     /* Reports the results of the evaluation by tr_figure(). */
     int (*figures)(void *model, tr_query *query, uint64_t rows);
-    /* Checks that the mean of the predictions of n models, given their jobs, is a valid prediction: of the model of job *by,
-     * with the flag *flag of predict (NULL: none). TR_ERR_CONFIG with the reason otherwise. evaluate() must then use labels
-     * and outputs only. NULL: means are not supported. */
+    /* Checks whether the predictions of n models, given their jobs, may be averaged; returns TR_ERR_CONFIG with the reason
+     * otherwise. Sets *by to the index of the model whose evaluate() is called with the means, and *flag to the flag with which
+     * predict computes the numbers to average (NULL: no flag). evaluate() must then use labels and outputs only. NULL: not
+     * supported. */
     int (*mean)(const tr_job *const *jobs, size_t n, const char **flag, size_t *by);
-    /* Replaces these four for models that do not predict row by row: reads the files itself, and reports by tr_print() or
-     * tr_figure(). NULL: row by row. */
+    /* Replaces ready(), predict(), evaluate() and figures() for models that do not predict row by row: reads the files itself, and
+     * reports by tr_print() or tr_figure(). NULL: the model predicts row by row. */
     int (*answer)(void *model, tr_query *query);
-    /* Returns the number of keys of its table, for inspect --servers; *dtype: their type; *with: additional content ("the
-     * bias") or NULL. NULL: not supported. */
+    /* Returns the number of keys of the table of the model, for inspect --servers. Sets *dtype to the type of its elements, and
+     * *with to the name of additional content («the bias») or NULL. NULL: not supported. */
     uint64_t (*keys)(const void *model, enum tr_dtype *dtype, const char **with);
     /* Prints a description of the model by tr_line() and tr_print(). NULL: inspect lists the members. */
     int (*inspect)(void *model, tr_query *query);
-    /* Returns centres from which K-means can start (model.init). NULL: the class has none. */
+    /* Returns centres from which K-means can start (model.init). NULL: models of this class have no centres. */
     int (*centres)(const void *model, tr_saved_centres *centres);
 } tr_model_class;
 
 /* ---- programs with their own main() ---- */
 
-/* As tr_open(), for a program that has its own class. Its jobs may contain keys of the engine and of this class only; other
- * keys, and keys that a rule marks as unused, are errors. The engine calls check(), and fields() in tr_model_save(); main()
- * does the rest. All ranks.
+/* As tr_open(), for a program that has its own class. Its jobs may contain keys of the engine and of this class only; other keys,
+ * and keys that a rule marks as unused, are errors. The engine calls only check(), and fields() in tr_model_save(); main() itself
+ * opens data, trains and frees the model. All ranks must call it.
  *
  * @param [in]  model_class  not copied, must remain valid
  * @param [out] tr           close it with tr_close()
  */
 int tr_open_as(int *argc, char ***argv, const tr_model_class *model_class, tr_context **tr);
 
-/* Returns the options of the class of the job, or NULL if the class has none. Any rank. */
+/* Returns the options of the class of the job, or NULL if the class has none. Any rank may call it. */
 const void *tr_options(const tr_context *tr);
 
-/* Writes the members that fields() lists to model.h5 in the folder of the run. All ranks, after the stages. `trireme predict`,
- * `evaluate` and `inspect` read the file with --plugin and a shared object of the same class.
+/* Writes the members that fields() lists to model.h5 in the folder of the run. All ranks must call it, after the stages. `trireme
+ * predict`, `evaluate` and `inspect` read the file with --plugin and a shared object of the same class.
  *
  * @return the agreed status
  */

@@ -1,5 +1,5 @@
-/* Records of data files: formats, and reading rows in order by one process without storing them, as predict and evaluate
- * do. Training reads in parallel and stores the rows: see trireme/data.h.
+/* Formats of data files, and functions with which one process reads the rows of files in order without storing them, as predict
+ * and evaluate do. For training, trireme/data.h reads in parallel and stores the rows.
  *
  * Example: the number of positive labels of a file.
  *
@@ -33,36 +33,36 @@ extern "C" {
  *   csv       fields separated by commas, semicolons, tabs or blanks, the same number in each line, with or without header
  *   ratings   user, item, rating, and further fields; separated by tabs, ::, semicolons, commas or blanks
  *   docword   three lines with the numbers of documents, words and records; then document, word, count, counted from 1
- *   hdf5      an array X, dense or as data, indices, indptr, and labels y; d.h5:/train/X selects an object */
+ *   hdf5      a dense array X, or non-zeros as data, indices, indptr; and labels y; d.h5:/train/X selects an object */
 #define TR_TEXT_FORMATS(FORMAT)                                                                              \
     FORMAT(LIBSVM, libsvm)                                                                                   \
     FORMAT(CSV, csv)                                                                                         \
     FORMAT(RATINGS, ratings)                                                                                 \
     FORMAT(DOCWORD, docword)
 
-/* TR_FORMAT_AUTO, TR_FORMAT_LIBSVM and so on, TR_FORMAT_HDF5; and the words of data.format in the same order. */
+/* Defines TR_FORMAT_AUTO, TR_FORMAT_LIBSVM, ..., TR_FORMAT_HDF5, and the words of data.format in the same order. */
 #define TR_FORMAT_CONSTANT(NAME, name) TR_FORMAT_##NAME,
 #define TR_FORMAT_WORD(NAME, name)     #name,
 enum tr_format { TR_FORMAT_AUTO, TR_TEXT_FORMATS(TR_FORMAT_CONSTANT) TR_FORMAT_HDF5 };
 #define TR_FORMAT_WORDS "auto", TR_TEXT_FORMATS(TR_FORMAT_WORD) "hdf5"
 
-/* csv: the label column; NAMED: another one than the first and the last */
+/* csv: the label column; TR_LABEL_NAMED: a column that is not the first or the last */
 enum { TR_LABEL_NONE, TR_LABEL_FIRST, TR_LABEL_LAST, TR_LABEL_AUTO, TR_LABEL_NAMED };
 
 /* csv, ratings: whether the first line is a header */
 enum { TR_HEADER_AUTO, TR_HEADER_YES, TR_HEADER_NO };
 
-/* Some rows, sparse or dense. Row i of sparse rows has the non-zeros begin[i] .. begin[i + 1] - 1 of column and value, in
- * ascending order of columns. Columns of rows from tr_data_open() are indices into the keys of the data, as in a view of
- * these keys. Owned by the function that returns them. */
+/* Some rows, sparse or dense. Row i of sparse rows has the non-zeros column[k] and value[k] with begin[i] <= k < begin[i + 1], in
+ * ascending order of columns. In rows from tr_data_open() columns are indices of tr_data.keys, as in a view of these keys. The
+ * function that returns a batch owns its memory. */
 typedef struct tr_batch {
     size_t n; /* number of rows */
     const uint64_t *begin;
     const uint32_t *column;
     const float *value; /* NULL if all values are 1 */
     const float *label; /* NULL if rows have no labels: ratings, docword, csv without data.label */
-    /* n × columns values, row by row; begin, column and value are NULL then. Rows of csv and dense hdf5 are dense; those of
-     * libsvm and sparse hdf5 if that is smaller. NULL for sparse rows. */
+    /* For dense rows n × columns values, row by row; begin, column and value are NULL then. For sparse rows NULL. Rows of csv and
+     * dense hdf5 are dense; rows of libsvm and sparse hdf5 are dense if this needs less memory. */
     const float *dense;
     const float *weight; /* weights of the rows (data.weight); NULL if all are 1 */
 } tr_batch;
@@ -78,34 +78,36 @@ typedef struct tr_read_options {
     /* libsvm and csv: TR_ROWS_SPARSE converts csv to sparse rows without zeros; TR_ROWS_DENSE converts libsvm to dense rows
      * and requires columns. */
     enum tr_row_form form;
-    /* Number of columns of the model, 0: any. Other columns are dropped and counted; csv must have this number. */
+    /* Number of columns of the model; 0: any number. Non-zeros in other columns are dropped and counted; csv must have exactly
+     * this number. */
     uint64_t columns;
     uint32_t first_index; /* libsvm: index of column 0 in the file, 0 or 1; with 1, index 0 is an error */
     bool labelled;        /* libsvm: a line without a label is an error; otherwise its label is NaN */
-    int label;            /* csv: TR_LABEL_...; a file with just `columns` columns has no labels */
+    int label;            /* csv: TR_LABEL_...; a file with exactly `columns` columns has no labels */
     int header;           /* csv: TR_HEADER_... */
-    /* csv: the columns of a model's training data, which map the columns of the files to keys; label and first_index are
-     * ignored. With labelled, rows without a label are skipped and counted in *unlabelled, which may be NULL, and rows have
-     * the weights of the column of data.weight; of a file without this column 1. */
+    /* csv: describes the columns of the training data of a model, and maps columns of the files to keys; label and first_index are
+     * ignored then. If `labelled` is set, rows without a label are skipped and counted in *unlabelled (which may be NULL), and
+     * rows have the weights in the column of data.weight, or weight 1 in a file without this column. */
     const struct tr_schema *schema;
     uint64_t *unlabelled;
-    const char *id; /* with schema: a column, by name or by number from 1, for tr_records_id(); NULL: none */
-    /* Reads the rows of one of several readers only; readers = 0: all rows. The first reader has all rows of docword. */
+    const char *id; /* with schema: the column that tr_records_id() returns, by name or number; may be NULL */
+    /* To divide the rows among several processes: the number of this reader, and the number of readers; 0: read all rows. The
+     * first reader reads all rows of docword. */
     size_t reader, readers;
-    uint64_t max_record; /* bytes of a line at most; 0: 64 MiB */
+    uint64_t max_record; /* maximum size of a line in bytes; 0: 64 MiB */
 } tr_read_options;
 
-/* Consecutive rows. Valid until the callback that receives them returns. */
+/* Some consecutive rows of the files, valid until the callback that receives them returns. */
 typedef struct tr_records {
     tr_batch rows;
-    uint64_t first;    /* number of rows before these; docword: number of the first document, from 0 */
+    uint64_t first;    /* number of the first of these rows, from 0; docword: of the first document */
     uint64_t unknown;  /* number of non-zeros that were dropped, because the model has no such column */
     const void *where; /* position in the files, for tr_records_fail() */
 } tr_records;
 
 typedef int tr_records_fn(void *state, const tr_records *records);
 
-/* Reads all rows of files in order. One process, which need not be a rank.
+/* Reads all rows of files in order. Any process may call it, also outside MPI.
  *
  * @param [in] files    n file names or shell globs
  * @param [in] records  called for consecutive rows until it returns anything but TR_OK. For docword it receives all
@@ -139,9 +141,9 @@ int tr_read_ratings(char *const files[], size_t n, bool third_may_miss, tr_ratin
 /* ---- names in memory ---- */
 
 /* Names of users or items in the order of their numbers: ascending by value if all names are whole numbers, otherwise by
- * bytes. The list refers to memory of its owner. */
+ * bytes. The arrays are not owned by the list. */
 struct tr_name_list {
-    size_t n;
+    size_t n;               /* number of names */
     const uint64_t *number; /* names that are whole numbers; NULL for text */
     const uint64_t *begin;  /* text: name i is text[begin[i]] .. text[begin[i + 1] - 1], n + 1 offsets */
     const char *text;

@@ -1,9 +1,9 @@
 /* Tables and views: where parameters are stored, and how workers read and change them.
  *
- * A table is a matrix of one element type. A partitioner distributes its blocks over the servers. A worker does not
- * access a table directly: it opens a view of the keys that its data need, a compact local copy in which element (or
- * row) i belongs to the i-th key of the view. The key list is sent once and cached at the servers (Parameter Server:
- * key caching; Angel: pruned pulling). Values are transferred by the cheapest route.
+ * A table is a matrix of one element type. A partitioner distributes its blocks of keys over the servers. A worker does not access
+ * a table directly: it opens a view of the keys that its data need, a compact local copy in which element (or row) i belongs to the
+ * i-th key of the view. The key list is sent once and cached at the servers (Parameter Server: key caching; Angel: pruned pulling).
+ * Values are transferred by shared memory, RMA or messages; the engine chooses.
  *
  * Example: one iteration of a worker, inside a stage's compute function.
  *
@@ -73,12 +73,12 @@ enum tr_initial {
 /* Returns the initial value of one element. In a table of one row, column is 0. */
 double tr_initial_element(enum tr_initial initial, double scale, uint64_t seed, tr_key key, uint64_t column);
 
-/* Options of a table. A zero means: as the job says. */
+/* Options of a table. If a member is zero, the job determines the option. */
 typedef struct tr_table_options {
-    /* Number of servers; 0: table.servers, and if that is 0, all. A table on some of the servers starts behind the last
-     * such table, so that small tables spread over the servers. */
+    /* Number of servers; 0: table.servers; if that is 0, too, all servers. Tables with fewer servers are placed on different
+     * servers in turn, so that small tables are distributed. */
     uint32_t servers;
-    uint64_t block;     /* keys per block; 0: table.block, and if that is 0, chosen automatically */
+    uint64_t block;     /* keys per block; 0: table.block; if that is 0, too, chosen automatically */
     tr_place_fn *place; /* partitioner; NULL: table.partition. With it, wide rows are not split */
     void *who;          /* argument of place() */
     bool hash;          /* hash storage; false: table.storage, or dense storage if place is set */
@@ -104,7 +104,7 @@ typedef struct tr_table_options {
 int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows,
                          uint64_t columns, const tr_table_options *options, tr_table **table);
 
-/* Frees a table before the context ends and sets *table to NULL. All ranks, outside tr_run(), its views closed. */
+/* Frees a table before the context ends and sets *table to NULL. All ranks must call it, outside tr_run(), its views closed. */
 int tr_table_drop(tr_table **table);
 
 uint64_t tr_table_keys(const tr_table *table);
@@ -112,11 +112,11 @@ size_t tr_table_width(const tr_table *table); /* elements per key */
 
 /* ---- changing tables as a whole ---- */
 
-/* Sets all elements that this rank stores to 0; does nothing on ranks that store none. Every server must call it, in a
- * stage's begin or snapshot function, to clear the whole table. Not with hash storage. */
+/* Sets all elements that this rank stores to 0; does nothing on ranks that store no elements. To clear the whole table, every
+ * server must call it in the begin or snapshot function of a stage. Not for tables with hash storage. */
 void tr_table_clear(tr_table *table);
 
-/* Moves a table to another number of servers. All ranks, outside tr_run(), its views closed.
+/* Moves a table to another number of servers. All ranks must call it, outside tr_run(), its views closed.
  *
  * @param [in]  servers  new number of servers
  * @param [out] moved    bytes that changed their server, summed over all ranks. A consistent-hash ring
@@ -126,20 +126,20 @@ void tr_table_clear(tr_table *table);
  */
 int tr_table_resize(tr_table *table, uint32_t servers, uint64_t *moved);
 
-/* Sets the parameters of table.filter: kkt. All ranks, before views are opened.
+/* Sets the parameters of table.filter: kkt. All ranks must call it, before views are opened.
  *
- * @param [in] alpha  factor of |w|₁ in the objective, per pusher
- * @param [in] scale  factor between the gradient and the pushed values
+ * @param [in] alpha  factor of |w|₁ in the objective, divided by the number of workers or groups that push
+ * @param [in] scale  pushed values are scale × gradient
  */
 void tr_table_filter_l1(tr_table *table, double alpha, double scale);
 
 /* Declares that updates come only in the clocks first + k × every of the next stages, 0 <= first < every. Under BSP the
- * merges of the other clocks are omitted; pushing a view in these clocks is TR_ERR_INTERNAL. All ranks, before
+ * merges of the other clocks are omitted; pushing a view in these clocks is TR_ERR_INTERNAL. All ranks must call it, before
  * tr_run(). */
 void tr_table_update_every(tr_table *table, int64_t every, int64_t first);
 
-/* Computes the sum of the squares of all elements, at the servers. Called by one worker inside a stage. Under BSP, between
- * its pull and its push, the result belongs to the clock that it pulled.
+/* Computes the sum of the squares of all elements, at the servers. One worker calls it inside a stage. Under BSP, if it does so
+ * between its pull and its push, the sum is that of the parameters that it pulled.
  *
  * @param [out] sum  the sum
  */
@@ -161,10 +161,11 @@ typedef struct tr_view {
 } tr_view;
 
 enum tr_view_use {
-    TR_VIEW_READ,   /* pulled only */
-    TR_VIEW_UPDATE, /* pulled and pushed by this worker */
-    TR_VIEW_GROUP /* the same keys on all members of the group: the leader pulls and distributes them; pushed values
-                       are summed within the group and sent once */
+    TR_VIEW_READ,   /* the worker only pulls the view */
+    TR_VIEW_UPDATE, /* the worker pulls and pushes the view */
+    /* All members of the group have a view of the same keys. The leader pulls the values and distributes them; pushed values are
+     * summed within the group and sent once. */
+    TR_VIEW_GROUP
 };
 
 /* Opens a view. Called in a stage's prepare function; for TR_VIEW_GROUP by all members with the same keys.
@@ -176,14 +177,14 @@ enum tr_view_use {
 int tr_view_open(tr_table *table, const tr_key *keys, size_t n, enum tr_view_use use, tr_view **view);
 void tr_view_close(tr_view **view);
 
-/* Fills view->value for the worker's current clock c. It waits until the consistency of the job permits the read: all
- * updates of clocks below c - staleness are included, and under BSP no later ones. Does nothing if the view has this
- * clock already. The worker's own updates are always included. */
+/* Reads view->value for the worker's current clock c. It waits until sync.mode permits the read: all updates of clocks below
+ * c - staleness are included, and under BSP no later updates. It does nothing if the view was already pulled in this clock. The
+ * worker's own updates are always included. */
 int tr_view_pull(tr_view *view);
 
-/* Starts to read the next clock into a second buffer while the worker computes; the next tr_view_pull() returns it with
- * the worker's own updates added. Under BSP the read starts when all workers have ended the current clock. Does nothing
- * if all values are in memory of the node, or if no clock follows. */
+/* Starts to read the values of the next clock into a second buffer while the worker computes. The next tr_view_pull() uses this
+ * buffer and adds the worker's own updates. Under BSP the read starts when all workers have ended the current clock. It does
+ * nothing if all values are in memory of the node, or if this is the last clock. */
 int tr_view_prefetch(tr_view *view);
 
 /* Sends view->delta to be added to the table, and sets it to zeros; under BSP once per clock. The transfer proceeds in
@@ -195,10 +196,9 @@ int tr_view_push(tr_view *view);
 /* Pipelined access to rows of a table, for models whose parameters are matrices of many rows (Angel, section
  * «Pipelining pulling», algorithm 2).
  *
- * A worker that needs each row for one piece of work (solving for a user, sampling a word) passes the list of rows and
- * a function that processes one row. Requests for later rows are in flight while it computes. Rows in memory of the
- * node are passed without a copy, and a row that several workers of a node need at the same time is sent to the node
- * once. Nothing is registered in advance: lists may differ between clocks and workers.
+ * A worker that uses each row once (to solve for a user, to sample a word) passes a list of rows and a function that processes one
+ * row. Requests for later rows are in flight while the function computes. Rows in memory of the node are passed without a copy. If
+ * several workers of a node need a row at the same time, it is sent to the node once. Lists may differ between clocks and workers.
  *
  * Tables with sparse rows (tr_table_options.sparse) are read and changed through this interface only.
  *
@@ -240,12 +240,13 @@ typedef int tr_row_fn(void *state, const tr_row *row);
  * Called by a worker inside compute() or evaluate(); workers may call it different numbers of times. At clock c it waits
  * as tr_view_pull() does: every row includes all updates of clocks below c - staleness. Under BSP the rows are exactly
  * those of clock c (tr_rows_push() does not affect them). Under SSP and ASP consecutive rows may be of different times.
- * Own updates are always included; updates of other members of a group when they have arrived. Outside tr_run() any
+ * Own updates are always included; updates of other members of a group are included if they have arrived. Outside tr_run() some
  * ranks may call it while all others wait in tr_agree(): models are saved in this way.
  *
- * Memory in flight is at most (table.ahead + 1) × table.row_bytes per server that stores some of the rows, at least one
- * row each, plus two requests that are being decoded. table.ahead = 0 disables the overlap. Rows above 16 KiB are stored in pieces on several servers and assembled here. The time of the
- * call without row() counts as pull time. A row() that computes for long should call tr_rows_meanwhile().
+ * Memory in flight is at most (table.ahead + 1) × table.row_bytes per server that stores some of the rows, at least one row each,
+ * plus two requests that are being decoded. table.ahead = 0 disables the overlap. Rows above 16 KiB are stored in pieces on several
+ * servers and assembled here. The time of the call without row() counts as pull time. A row() that computes for long should call
+ * tr_rows_meanwhile().
  */
 int tr_rows_pull(tr_table *table, const tr_key *keys, size_t n, tr_row_fn *row, void *state);
 
@@ -259,8 +260,8 @@ int tr_rows_pull(tr_table *table, const tr_key *keys, size_t n, tr_row_fn *row, 
  */
 int tr_rows_subscribe(tr_table *table, const tr_key *keys, size_t n);
 
-/* Serves other ranks and receives arrived messages, for functions that compute long. About 1 µs if there is nothing to
- * do. */
+/* Serves other ranks and receives messages that have arrived. Functions that compute for long should call it; a call takes about 1
+ * µs if there is nothing to do. */
 int tr_rows_meanwhile(tr_table *table);
 
 /* Adds n sparse rows to a sparse table. Elements that become zero are not stored.

@@ -8,11 +8,14 @@
  *   records.h     rows of files, read in order by one process
  *   data.h        rows of files, read in parallel
  *   table.h       tables and views: parameters; rows of tables, pulled while others are processed
- *   function.h    server functions: updates and queries where the parameters are stored; gradient optimizers
- *   stage.h       stages: iterations of all workers; their state in checkpoints; tasks: sequences of stages; rotation:
- *                 blocks that move through a group
+ *   function.h    functions that servers apply to updates, and queries that they answer; gradient optimizers
+ *   stage.h       stages: iterations of all workers; their state in checkpoints; tasks: sequences of stages; rotation of blocks of
+ *                 parameters through the workers of a group
  *   model.h       model classes and plugins
  *   replica.h     a node's copy of tables
+ *
+ * Functions that all ranks must call must be called in the same order on all ranks. A function that any rank may call needs no
+ * other rank. «The agreed status» is the same on all ranks: see tr_agree().
  */
 #ifndef TRIREME_H
 #define TRIREME_H
