@@ -33,7 +33,7 @@ int tr_data_shuffle(tr_data *data, const tr_worker *me, size_t rows, uint64_t pa
     b->size = tr_min_size(rows, n);
     if (n == 0) return TR_OK;
 
-    /* the arrays have the size of the largest batch of the pass */
+    /* allocate arrays of the size of the largest batch of the pass */
     const tr_batch *all = &data->rows;
     size_t most = 0;
     TR_TRY(TR_GROW(&b->begin, &b->begin_capacity, b->size + 1));
@@ -267,7 +267,7 @@ int tr_data_first_rows(const tr_data *data, size_t n, bool distinct, tr_batch **
     bool dense = reads && s->schema && s->full && m.begin;
     if (s->schema) TR_TRY(tr_agree(tr, dense ? tr_matrix_make_dense(&m, (size_t)data->columns) : TR_OK));
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, root, &m.columns, sizeof m.columns));
-    TR_TRY(tr_replicate_rows(tr, TR_SET_ALL, &m, NULL)); /* no other rank has rows */
+    TR_TRY(tr_replicate_rows(tr, TR_SET_ALL, &m, NULL)); /* `root` has all rows, the others none */
     if (s->scale) {                                      /* only workers know the scale */
         size_t values = tr_matrix_nonzeros(&m);
         TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? tr_scale_matrix(data, s->scale, &m) : TR_OK));

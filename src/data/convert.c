@@ -241,7 +241,7 @@ static int write_lists(struct work *w, const struct tr_matrix *m)
         index = w->wide;
         index_bytes = sizeof *w->wide;
     }
-    if (!w->valued || !value) { /* all 1 */
+    if (!w->valued || !value) { /* all values are 1 */
         const float one = 1;
         TR_TRY(TR_GROW(&w->one, &w->one_capacity, n * value_bytes));
         for (size_t k = 0; k < n && w->valued; k++) memcpy(w->one + k * sizeof one, &one, sizeof one);

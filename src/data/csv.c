@@ -50,7 +50,7 @@ static struct table_fields table_look_at_fields(const char *p, char separator)
         if (ends || quoted || tr_at_line_end(p) || !tr_token_ends(p, separator) ||
             !tr_next_any_field(&next, separator))
             next = NULL;
-        if (*p == '"') { /* quotes begin a field, or end it unless doubled */
+        if (*p == '"') { /* a quote begins a quoted field, or ends it unless it is doubled */
             if (quoted && p[1] == '"') p++;
             else quoted = !quoted && tr_skip_blanks(field) == p;
         }

@@ -67,7 +67,7 @@ int tr_data_format(const tr_job *job, const struct tr_files *files, enum tr_form
             if (tr_format_named(words[i]) == looks) wanted = looks;
     }
     if (wanted == TR_FORMAT_HDF5 && looks == TR_FORMAT_CSV && files->file[0].hdf5)
-        wanted = looks; /* with named columns */
+        wanted = looks; /* an HDF5 file with named columns */
     *format = wanted;
     if ((looks == TR_FORMAT_HDF5) != (wanted == TR_FORMAT_HDF5))
         return tr_fail(TR_ERR_DATA, "%s: %s, expected data.format: %s", files->file[0].path,
@@ -115,7 +115,7 @@ static int read_heads(tr_data *data, const tr_data *like)
 struct loading {
     tr_context *tr;
     const char *what;
-    uint64_t total; /* stored bytes of all workers */
+    uint64_t total; /* stored bytes that all workers will read */
     double begin, sent;
 };
 
@@ -214,7 +214,8 @@ static int read_range(tr_data *data, const tr_data *like, struct loading *loadin
     return status;
 }
 
-/* All workers read into in->triples or data->state->rows; rank 0 shows the progress. Each rank returns its own status. */
+/* Reads on all workers into in->triples or data->state->rows, and shows the progress on rank 0. Each rank returns its own
+ * status. */
 static int read_files(tr_data *data, const tr_data *like, struct tr_reading *in)
 {
     tr_context *tr = data->state->tr;
@@ -250,7 +251,7 @@ static int sum_reports(tr_context *tr, const struct tr_read_report *report, stru
     *t = (struct totals){report->rows,   report->nonzeros, report->skipped, report->unlabelled,
                          report->lowest, report->highest,  report->queries};
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &t->rows, 4));
-    t->lowest = ~t->lowest; /* a maximum of inverted numbers is a minimum */
+    t->lowest = ~t->lowest; /* the inverted maximum of inverted numbers is their minimum */
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &t->lowest, 3));
     t->lowest = ~t->lowest;
     return TR_OK;
@@ -407,7 +408,7 @@ static int weights_read_line(struct weights *w, const char *p)
     while (w->stretch < s->stretches && w->row >= s->stretch[w->stretch].first + s->stretch[w->stretch].n)
         w->stretch++;
     const struct tr_stretch *here = &s->stretch[w->stretch];
-    if (w->stretch < s->stretches && w->row >= here->first) /* a row of this worker */
+    if (w->stretch < s->stretches && w->row >= here->first) /* this worker has the row */
         w->weight[here->at + (size_t)(w->row - here->first)] = weight;
     w->row++;
     return TR_OK;
@@ -541,7 +542,7 @@ static int read_table(tr_data *data, const tr_data *like, struct tr_reading *in)
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
     TR_TRY(tr_schema_open(data, like));
-    if (s->form & TR_DATA_NODE) s->schema->hash = 0; /* tasks need the words */
+    if (s->form & TR_DATA_NODE) s->schema->hash = 0; /* tasks need the words, not hashes */
     data->label_column = s->schema->label == s->schema->n                      ? TR_LABEL_NONE
                          : s->schema->label == 0                               ? TR_LABEL_FIRST
                          : s->schema->label + 1 == tr_schema_fields(s->schema) ? TR_LABEL_LAST
@@ -649,7 +650,7 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     if (!decided && filled >= 0.5) s->full = s->form & TR_DATA_DENSE || tr_scale_is_wanted(data);
     else if (!decided && filled >= 0.2) TR_TRY(tr_scale_would_centre(data, &s->full));
     if (hdf5 && s->full)
-        data->total_nonzeros = data->total_rows * data->columns; /* zeros may not be stored */
+        data->total_nonzeros = data->total_rows * data->columns; /* also zeros that are not stored */
     bool fills = s->full && works;
     TR_TRY(tr_agree(tr, fills ? tr_matrix_make_dense(&s->rows, (size_t)data->columns) : TR_OK));
     TR_TRY(tr_scale_rows(data, like));
@@ -665,7 +666,7 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     }
     TR_TRY(tr_agree(tr, status));
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &s->unknown, 1));
-    data->total_nonzeros -= s->unknown; /* values without a key */
+    data->total_nonzeros -= s->unknown; /* values without a key do not become non-zeros */
     return TR_OK;
 }
 
@@ -766,7 +767,7 @@ static int fill_triples(tr_data *data, const tr_data *like, struct tr_reading *i
         size_t first = 0;
         while (first + 1 < s->files.n && s->files.file[first].size == 0) first++;
         in->columns = (size_t)s->heads[first].words;
-        data->columns = like ? like->columns : in->columns; /* test data have the words of training */
+        data->columns = like ? like->columns : in->columns; /* one vocabulary for both data sets */
         data->row_numbers = tr_docword_base(&s->files, s->heads, s->files.n);
         status = tr_docword_check(&s->files, s->heads, in->records);
     }
@@ -886,7 +887,7 @@ int tr_store_rows_key(const tr_job *job, const struct tr_files *files, char **ke
 
 /* ---- open data sets: stores ---- */
 
-/* The last user that needs the non-zeros frees their memory. */
+/* Decrements store->readers, and frees the non-zeros if it is 0. */
 static void store_forget(struct tr_store *store)
 {
     if (--store->readers > 0) return;
@@ -902,7 +903,7 @@ static void store_release(tr_context *tr, struct tr_store **store, bool forgot)
     *store = NULL;
     if (!s) return;
     if (--s->users > 0) {
-        if (!forgot && s->held) s->readers--; /* the next task may read them again */
+        if (!forgot && s->held) s->readers--; /* not freed: the next task may need them */
         else if (!forgot) store_forget(s);
         return;
     }
@@ -1090,7 +1091,7 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     }
 
     const struct tr_cached *cached = store->data.state->cached;
-    if (!found && tr->team && (!cached || cached->pooled)) { /* otherwise its files belong to the task */
+    if (!found && tr->team && (!cached || cached->pooled)) { /* files for the next start are of the task */
         /* the team keeps the store for its next task. It is no reader, so a task that forgets the non-zeros frees them */
         store->users++;
         store->held = true;

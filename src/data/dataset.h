@@ -18,6 +18,9 @@
  *   access         mini-batches, numbers and descriptions of rows for the models
  *   scale          columns brought to one size
  *   generate       artificial data: clicks, ratings, documents, clusters
+ *
+ * A key is the number of a feature of the model. The non-zeros of rows are their columns and values, without labels and numbers.
+ * ranks/ranks.h defines group, member (one worker of a group) and team (the ranks that run one task).
  */
 #ifndef TR_DATA_DATASET_H
 #define TR_DATA_DATASET_H
@@ -177,7 +180,7 @@ struct tr_batches {
 
 void tr_batches_free(struct tr_batches *batches);
 
-/* A user of a store. */
+/* One user of a store, as returned by tr_data_open(). */
 struct tr_data_user {
     tr_data data; /* a copy of the store's */
     bool forgot;  /* tr_data_forget() was called, so `data` has no non-zeros */

@@ -315,7 +315,7 @@ static int disk_write_sparse(struct tr_disk_writer *c, struct tr_matrix *m)
 {
     struct tr_matrix *to = &c->data->state->rows;
     uint64_t n = tr_matrix_nonzeros(m), at = c->nonzero;
-    if (n > c->nonzeros - c->nonzero) return TR_OK; /* tr_disk_end() reports it */
+    if (n > c->nonzeros - c->nonzero) return TR_OK; /* the files have grown: tr_disk_end() fails */
     for (uint64_t k = 0; k < n && c->prunes && !c->expands; k++)
         m->column[k] = tr_index_set_find(&c->seen, m->column[k] + c->first_index);
     for (uint64_t k = 0; k < n; k++) to->column[at + k] = c->united ? c->united[m->column[k]] : m->column[k];
@@ -439,7 +439,7 @@ struct tr_row_stream {
     struct tr_row_file *file;
     const struct tr_data_block *block;
     size_t n;
-    const char *array[STREAMED]; /* NULL: absent */
+    const char *array[STREAMED]; /* addresses of the arrays; NULL: the array does not exist */
     struct {
         enum block_state state; /* protected by the lock */
         bool keeps;             /* the block stays in memory after its first use */
@@ -450,7 +450,7 @@ struct tr_row_stream {
     struct plan plans[2];       /* 0: the order of the file; 1: the order of the last tr_data_permute() */
     uint32_t *order;            /* scratch for an order of the blocks */
     uint64_t *group_row; /* plans[1]: number of rows before each group; the last element: of all rows */
-    uint64_t memory;     /* arguments of stream_open() */
+    uint64_t memory;     /* `memory` in the call of stream_open() */
     bool whole;          /* `checked` in the call of stream_open() */
     size_t parts;        /* blocks were cut for this number of parts, see stream_cut_blocks(); 0: for none */
     size_t last;         /* the block that was requested last */

@@ -72,7 +72,7 @@ static int agree_on_values(tr_context *tr, enum tr_set set, struct tr_matrix *m,
     return TR_OK;
 }
 
-/* Sets m->begin from the lengths of n rows, which it frees. */
+/* Sets m->begin from the lengths of n rows, and frees `length`. */
 static int rows_set_begins(uint32_t *length, uint64_t n, struct tr_matrix *m)
 {
     free(m->begin);

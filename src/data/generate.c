@@ -471,7 +471,7 @@ struct documents {
     struct popular popular;
     struct lines lines;
     uint64_t topic_seed;
-    double slot_scale;      /* 1 / log(c / (1 + c)) where a topic has c slots in the mean */
+    double slot_scale;      /* 1 / log(c / (1 + c)), see document_write() */
     uint32_t *topic, *word; /* topic and word of each token of the current document */
     size_t topic_capacity, word_capacity;
 };

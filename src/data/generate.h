@@ -15,7 +15,7 @@
 enum tr_values {
     TR_VALUES_UNIT, /* all values of a row are equal, and its Euclidean length is 1, as in public click data sets */
     TR_VALUES_BINARY, /* all values are 1 */
-    TR_VALUES_REAL    /* in (0, 1], of 4 digits; small ones are more frequent, as in term frequencies */
+    TR_VALUES_REAL /* values are in (0, 1], with 4 digits; small values are more frequent, as in term frequencies */
 };
 
 struct tr_generate_options {
@@ -34,7 +34,7 @@ struct tr_generate_options {
         .rows = 1000000, .features = 1000000, .nonzeros = 40, .power = 1.1, .noise = 0.1, .seed = 1          \
     }
 
-/* LIBSVM text. Labels are drawn from a logistic model of hidden weights, about 0.3 of them positive, and then flipped by noise. */
+/* Writes LIBSVM text. A logistic model with hidden weights draws the labels, about 30 % of them positive; then noise flips some. */
 int tr_generate_ctr(const struct tr_generate_options *options, FILE *out);
 
 /* ---- ratings of users for items ---- */

@@ -216,7 +216,7 @@ int tr_files_find(const char *pattern, char *const folders[], size_t n, char **f
 #define LEAST_CHUNK   ((uint64_t)4 << 10) /* minimum size of a chunk */
 #define LARGEST_CHUNK ((uint64_t)4 << 20) /* approximate maximum size of a chunk */
 #define UNPACKED_MORE                                                                                        \
-    ((uint64_t)32 << 20) /* stored bytes that a reader decompresses in addition to its share, about */
+    ((uint64_t)32 << 20) /* about how many stored bytes a reader decompresses besides its share */
 #define LARGEST_PIECE ((uint64_t)64 << 10) /* maximum bytes of a piece of the text of a compressed file */
 
 static uint64_t clamp(uint64_t x, uint64_t least, uint64_t most)
@@ -265,7 +265,7 @@ bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, siz
     uint64_t share = divide_up(files->total, readers),
              least = share / UNPACKED_MORE * size + share % UNPACKED_MORE * size / UNPACKED_MORE;
     chunk = size >= UNPACKED_MORE ? share : least > chunk ? least : chunk;
-    /* the size of the text is unknown, but rarely less than the stored size */
+    /* the size of the text is unknown, but rarely less than the stored size, which determines the pieces */
     uint64_t first = start / chunk, n = (start + size - 1) / chunk - first + 1;
     size_t turn = (reader + readers - (size_t)(first % readers)) % readers,
            turns = n < readers ? (size_t)n : readers;

@@ -114,9 +114,9 @@ int tr_source_read(struct tr_source *source, char *to, size_t n, size_t *got);
 
 /* ---- lines of a part, in chunks that stay in the cache of the processor ---- */
 
-#define TR_TEXT_CHUNK        ((size_t)192 << 10) /* a chunk and its rows fit in 1 MiB of L2 */
-#define TR_TEXT_LONGEST_LINE ((size_t)64 << 20)  /* without data.max_record */
-#define TR_TEXT_SLACK        64                  /* readable bytes without meaning after a chunk */
+#define TR_TEXT_CHUNK        ((size_t)192 << 10) /* bytes of a chunk: it fits, with its rows, in 1 MiB of L2 */
+#define TR_TEXT_LONGEST_LINE ((size_t)64 << 20)  /* maximum bytes of a line without data.max_record */
+#define TR_TEXT_SLACK        64 /* readable bytes after a chunk; their values do not matter */
 
 struct tr_text;
 

@@ -1,5 +1,5 @@
-/* The LIBSVM text format: `label index:value index:value ...` per line, read at the speed of memory. `qid:number` after the label,
- * the query of ranking data, is noted and ignored.
+/* The LIBSVM text format: `label index:value index:value ...` per line. `qid:number` after the label, the query of ranking data, is
+ * noted and ignored.
  *
  * Blanks and tabs separate fields; # begins a comment; empty lines, CRLF and a last line without newline are accepted. Indices
  * must ascend. Values and labels are decimal numbers in the range of float.

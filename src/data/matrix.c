@@ -321,7 +321,7 @@ static int quantiles_push(struct tr_quantiles *q, size_t level, uint32_t key)
 int tr_quantiles_add(struct tr_quantiles *q, float x)
 {
     uint32_t bits;
-    x += 0.0f; /* -0 is 0 */
+    x += 0.0f; /* -0 becomes 0 */
     memcpy(&bits, &x, sizeof bits);
     q->n++;
     return quantiles_push(q, 0, bits & 0x80000000u ? ~bits : bits | 0x80000000u);

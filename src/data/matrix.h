@@ -12,9 +12,9 @@
 
 struct tr_matrix {
     size_t rows;
-    size_t columns;   /* dense rows: numbers in each; 0: sparse rows */
-    uint64_t *begin;  /* sparse: row i holds the non-zeros begin[i] .. begin[i + 1] - 1; rows + 1 of them */
-    uint32_t *column; /* sparse: ascending within a row */
+    size_t columns;   /* dense: numbers per row. Sparse: 0 */
+    uint64_t *begin;  /* sparse: row i has the non-zeros begin[i] .. begin[i + 1] - 1; rows + 1 elements */
+    uint32_t *column; /* sparse: column of each non-zero, ascending within a row */
     float *value;     /* sparse: NULL if every value is 1. Dense: one row after the other */
     float *label;     /* one per row, or NULL */
 };

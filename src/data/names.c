@@ -383,7 +383,7 @@ void tr_archive_free(struct tr_archive *a)
 
 struct id {
     uint64_t number;
-    const char *text; /* NULL: a number */
+    const char *text; /* NULL: the id is `number` */
     size_t length;
 };
 
@@ -432,7 +432,7 @@ static int ids_exchange(tr_context *tr, const struct tr_ids *list, const uint64_
     for (size_t w = 0, at = 0; w < workers; at += count[w++]) {
         size_t before = sent.n;
         if (count[w] > 0) TR_TRY(tr_archive_put_ids(&sent, list, at, at + count[w]));
-        bytes[w] = sent.n - before; /* no message for no ids */
+        bytes[w] = sent.n - before; /* 0 for 0 ids: no message is sent */
     }
     TR_TRY(
         tr_all_to_all(tr, TR_SET_WORKERS, sent.bytes, bytes, 1, (void **)&received.bytes, bytes + workers));
@@ -743,7 +743,7 @@ struct value_ref {
     uint32_t column, place, owner;
 };
 
-/* The values of a worker on the way to their owners. All workers call its functions together. */
+/* Sends the values of a worker to their owners, in rounds. All workers call its functions together. */
 struct rounds {
     tr_context *tr;
     const struct tr_counted *mine;
@@ -912,7 +912,7 @@ static int dictionary_list(tr_context *tr, const struct tr_counted *mine, size_t
         met[column]++;
         if (count[i] < min_count) continue;
         TR_TRY(TR_GROW(&text, &capacity, sizeof count[i] + length));
-        for (size_t k = 0; k < BEFORE_VALUE; k++) /* highest byte first */
+        for (size_t k = 0; k < BEFORE_VALUE; k++) /* highest byte first, so that texts sort as numbers */
             text[k] = (char)(k < sizeof column ? column >> 8 * (sizeof column - 1 - k)
                                                : ~count[i] >> 8 * (BEFORE_VALUE - 1 - k));
         memcpy(text + BEFORE_VALUE, key + sizeof column, length - sizeof column);

@@ -249,7 +249,7 @@ static int head_read_fields(const char *p, char separator, size_t line, tr_field
     if (separator == TR_SEPARATOR_BLANKS) p = tr_skip_blanks(p);
     for (size_t k = 0;; k++) {
         struct tr_field f;
-        if (tr_read_field(p, separator, &f)) return TR_OK; /* the reader of the line reports it */
+        if (tr_read_field(p, separator, &f)) return TR_OK; /* reading the rows reports it */
         TR_TRY(TR_GROW(&text, &capacity, f.n + 1));
         TR_TRY(read(state, line, k, text, tr_field_copy(&f, text)));
         p = f.end;

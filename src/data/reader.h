@@ -170,7 +170,7 @@ struct tr_column_seen {
 
 struct tr_reader;
 
-/* Pointers may be NULL. */
+/* How files are read. Pointers may be NULL. */
 struct tr_reader_options {
     enum tr_format format;       /* not TR_FORMAT_AUTO */
     const struct tr_head *heads; /* from tr_heads_read(); libsvm: may be NULL */

@@ -100,7 +100,7 @@ struct tr_cached {
     char *head; /* path of this rank's head file */
     char *rows; /* path of the row file; members of a group that shares its rows have the same path */
     struct tr_row_key key;        /* hash of input files, settings and layout */
-    struct tr_row_key generation; /* hash of the time when, and the process by which the files were made */
+    struct tr_row_key generation; /* hash of the time and of the process that made the files */
     bool found;                   /* an earlier start, or another team, has made the files */
     bool pooled;                  /* there is only a row file, which other teams use, too */
 };
@@ -138,7 +138,7 @@ void tr_row_store_close(tr_data *data);
  * and the host>. Its file `owner` names the run. The process that is responsible for the folder locks this file, and the system
  * unlocks it when the process ends. If it is not locked, the run is over, or will start again soon. */
 struct tr_cache_folder {
-    char *path; /* NULL: none */
+    char *path; /* NULL: there is no folder */
     int lock;   /* descriptor of the locked file; -1: this process is not responsible for the folder */
 };
 
@@ -164,8 +164,8 @@ void tr_cache_clean(const char *ended);
  *
  * Writing: the input files are read twice. The first pass counts rows and notes which columns occur (of tables: how often each
  * value of a category occurs, and the means of numbers of which some are missing). Then the size is known, and the file is created.
- * The second pass writes the rows of each chunk of text to their places; written pages go to the disk and out of memory. Only the
- * file grows with the number of rows.
+ * The second pass writes the rows of each chunk of text to their places in the file; written pages go to the disk and out of
+ * memory. Only the file grows with the number of rows.
  *
  * Reading: the arrays are mapped, so that code that has their addresses can read them. They are cut into blocks of consecutive rows.
  * A thread of each worker reads the blocks that a pass needs next and drops those behind it: only a few blocks, and those that fit
@@ -189,8 +189,8 @@ struct tr_disk_column {
 
 struct tr_disk_writer {
     tr_data *data;
-    bool dense;           /* the form of the rows in the file */
-    bool expands;         /* dense rows are read and become sparse ones */
+    bool dense;           /* rows are dense in the row file */
+    bool expands;         /* rows are dense when they are read, but sparse in the row file */
     bool prunes;          /* only columns that occur get a number */
     bool makes_keys;      /* rows of a table are converted to rows of keys (schema.h) */
     uint32_t first_index; /* index of the first column in the input files; set before the second pass */
@@ -236,9 +236,9 @@ void tr_disk_free(struct tr_disk_writer *writer);
 /* Computes all sums of a file on a disk. Each part whose sums are known is written to the disk and dropped from memory. */
 int tr_disk_sum(struct tr_row_file *file);
 
-/* The position of a block; an additional last one is the end of the rows. */
+/* The begin of a block. Behind the blocks there is one more element, the end of the rows. */
 struct tr_data_block {
-    uint64_t row, nonzero; /* of dense rows, nonzero counts numbers */
+    uint64_t row, nonzero; /* number of rows, and of non-zeros (dense: of values), before the block */
 };
 
 /* A stream is the reading of one row file in blocks. These are its counts. */

@@ -229,7 +229,7 @@ static void decide_column(struct tr_scale *scale, const struct moments *c, size_
     bool constant = !(spread > 0) || !isfinite(1 / spread);
     double unit = constant ? 0 : exp2(floor(log2(spread)) - 10);
     scale->factor[j] = 1;
-    if (!constant && scale->how != TR_SCALE_CENTRE) { /* 12 significant bits */
+    if (!constant && scale->how != TR_SCALE_CENTRE) { /* round to 12 significant bits */
         int exponent;
         double mantissa = frexp(1 / spread, &exponent);
         scale->factor[j] = ldexp(round(ldexp(mantissa, 12)), exponent - 12);
@@ -251,7 +251,7 @@ static int apply_scale(struct tr_matrix *m, const double *pairs)
             }
         return TR_OK;
     }
-    if (!m->value) { /* all 1 */
+    if (!m->value) { /* all values are 1 */
         TR_TRY(TR_NEW(&m->value, n));
         for (size_t k = 0; k < n; k++) m->value[k] = 1;
     }

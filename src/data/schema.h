@@ -84,7 +84,7 @@ enum { TR_NAME_LONGEST = 1000 };   /* bytes of the name of a column or of a labe
 struct tr_column {
     uint8_t type;
     bool fixed;      /* set by the job: a word in a column of numbers is an error */
-    bool rounded;    /* number, label: most numbers of the first rows are equal in single precision only */
+    bool rounded;    /* number, label: most numbers of the first rows differ, but not as floats */
     bool missing;    /* number: there is a key for rows without the number */
     bool others;     /* category: there is a key for values that are not in the dictionary */
     bool raw;        /* number, category: the column is one key, see above */
@@ -106,7 +106,7 @@ struct tr_schema {
     size_t users; /* reference count */
     size_t n;     /* number of columns */
     struct tr_column *column;
-    struct tr_ids names; /* of columns; numbers from 1 if the files have no header */
+    struct tr_ids names; /* names of columns; without header their numbers, from 1 */
     bool named;          /* the files have a header */
     size_t label;        /* the label column; n: none */
     size_t slots;

@@ -1,4 +1,4 @@
-/* Text of three columns, read at the speed of memory: ratings of items by users, and UCI's bags of words.
+/* Text of three columns: ratings of items by users, and UCI's bags of words.
  *
  *   ratings   user, item, rating, and further fields; separated by tabs, ::, semicolons, commas or blanks. An id is a whole number
  *             of up to 64 bits without leading zeros, or any other text; quotes around a field are dropped

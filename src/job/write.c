@@ -1,4 +1,4 @@
-/* Renderings of a job: YAML, JSON, the differences of two jobs, and `trireme help job`, the tables of keys. */
+/* Writes jobs as YAML and JSON, compares two jobs, and prints the tables of keys for `trireme help job`. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- writing ---- */
 
-/* State of the writer. */
+/* Writes the lines of a job. */
 struct writer {
     FILE *file;
     bool json;
