@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "base/escape.h"
 
-/* Finds the name of the terminal behind a file descriptor of a process; empty if there is none. */
+/* Name of a terminal; "": none. terminal_of() finds the terminal that a file descriptor of a process refers to. */
 struct terminal {
     char name[64];
 };

@@ -33,7 +33,7 @@ struct tr_number_text {
     char text[32];
 };
 
-/* Formats a duration: "0.82 s", "12:07 min", "3:05:00 h". This and the next two functions return "-" for other numbers than finite ones. */
+/* Formats a duration: "0.82 s", "12:07 min", "3:05:00 h". Like the next two functions, it returns "-" for NaN and infinities. */
 struct tr_number_text tr_duration(double seconds);
 
 /* Formats bytes: "640 B", "45.1 MB", "1.21 GB". */

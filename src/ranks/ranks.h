@@ -52,7 +52,7 @@ struct tr_layout {
     enum tr_layout_kind kind; /* dedicated, colocated or alone */
     int ranks, nodes;
     int servers, groups, group_size;
-    struct tr_place *place; /* by rank */
+    struct tr_place *place; /* roles of each rank */
     int *server_rank;       /* rank of each server */
     int *worker_rank;       /* rank of each worker, by group * group_size + member */
 };
@@ -404,11 +404,11 @@ struct tr_shm_part {
 
 struct tr_shm {
     tr_context *tr;
-    MPI_Comm comm;  /* members */
+    MPI_Comm comm;  /* the ranks that share the memory (members) */
     MPI_Win window; /* locked for all; MPI_WIN_NULL: closed */
     int slot;       /* slot in the common window; -1: separate window */
     int members;
-    struct tr_shm_part *part; /* by rank of the communicator */
+    struct tr_shm_part *part; /* part of each member */
 };
 
 #define TR_SHM_CLOSED ((struct tr_shm){.window = MPI_WIN_NULL, .slot = -1})

@@ -21,7 +21,7 @@ static void write_all(int fd, const char *text, size_t n)
     while (n > 0) {
         ssize_t written = write(fd, text, n);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0 && errno == EAGAIN) { /* a terminal in nonblocking mode */
+        if (written < 0 && errno == EAGAIN) { /* a nonblocking terminal is busy */
             poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 100);
             continue;
         }
