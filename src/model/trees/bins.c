@@ -52,9 +52,9 @@ struct maker {
     float *cuts;    /* cuts of the own columns so far */
     size_t n_cuts, capacity;
     uint32_t *key, *other; /* sort keys of the numbers of a column; scratch for sorting them */
-    uint64_t *pair;        /* if rows have weights: key << 32 | bits of the weight */
+    uint64_t *weighted;    /* if rows have weights: key << 32 | bits of the weight */
     float *mass;           /* weight of the row of each sorted key */
-    size_t key_capacity, other_capacity, run_capacity, pair_capacity, mass_capacity;
+    size_t key_capacity, other_capacity, run_capacity, weighted_capacity, mass_capacity;
     struct value_run *run;
 };
 
@@ -233,7 +233,7 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
         size_t count = a->count[(size_t)w * mine + k] & (MISSING - 1);
         missing |= a->count[(size_t)w * mine + k] & MISSING;
         TR_TRY(TR_GROW(&m->key, &m->key_capacity, n + count));
-        if (m->weight) TR_TRY(TR_GROW(&m->pair, &m->pair_capacity, n + count));
+        if (m->weight) TR_TRY(TR_GROW(&m->weighted, &m->weighted_capacity, n + count));
         for (size_t i = 0; i < count; i++) {
             float x = a->value[a->at[w]++], weight = m->weight ? a->value[a->at[w]++] : 1;
             uint32_t bits;
@@ -241,7 +241,7 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
             if (x != x) continue;
             numbers += (double)weight;
             memcpy(&bits, &weight, sizeof bits);
-            if (m->weight) m->pair[n] = (uint64_t)tr_key_of_float(x) << 32 | bits;
+            if (m->weight) m->weighted[n] = (uint64_t)tr_key_of_float(x) << 32 | bits;
             m->key[n++] = tr_key_of_float(x);
         }
     }
@@ -259,10 +259,10 @@ static int bins_make_column(struct maker *m, struct arrival *a, size_t k, const 
             tr_sort_u32(m->key, m->other, n);
         } else {
             TR_TRY(TR_GROW(&m->mass, &m->mass_capacity, n));
-            if (n > 0) qsort(m->pair, n, sizeof *m->pair, tr_compare_u64);
+            if (n > 0) qsort(m->weighted, n, sizeof *m->weighted, tr_compare_u64);
             for (size_t i = 0; i < n; i++) {
-                uint32_t bits = (uint32_t)m->pair[i];
-                m->key[i] = (uint32_t)(m->pair[i] >> 32);
+                uint32_t bits = (uint32_t)m->weighted[i];
+                m->key[i] = (uint32_t)(m->weighted[i] >> 32);
                 memcpy(&m->mass[i], &bits, sizeof bits);
             }
         }
@@ -332,7 +332,7 @@ static int bins_gather(struct maker *m, const uint32_t *mine, struct tr_bins *bi
 
 static void maker_free(struct maker *m)
 {
-    TR_FREE_ALL(m->cuts, m->key, m->other, m->run, m->pair, m->mass);
+    TR_FREE_ALL(m->cuts, m->key, m->other, m->run, m->weighted, m->mass);
 }
 
 static void arrival_free(struct arrival *a)

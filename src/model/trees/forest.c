@@ -250,7 +250,6 @@ struct tr_known {
     double weight;  /* in the i-th element: weight of the sets with i known features of the path */
 };
 
-/* Arguments of contributions_descend() that are equal for all nodes of a tree. */
 struct explainer {
     const struct tr_forest *forest;
     const struct tr_node *tree;

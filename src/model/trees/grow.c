@@ -128,7 +128,6 @@ static void scan_bounded(const struct tr_scan *s, int direction, const tr_pair *
  * left, and each side has a minimum number of rows. */
 enum { ONE_VALUE = 4 }; /* if a category has at most this number of values, only sets of one value go left */
 
-/* Compares struct tr_category_value by `order`, then by bin. */
 static int category_compare(const void *a, const void *b)
 {
     const struct tr_category_value *x = a, *y = b;
@@ -154,9 +153,7 @@ static void category_set_split(const struct tr_category_value *value, ptrdiff_t 
     }
 }
 
-/* Tries the prefixes (step 1) or suffixes (step -1) of the sorted list of n values as sets that go left.
- *
- * @param [in] value  first value of the list, or the last one for suffixes */
+/* Tries the prefixes of the sorted list of n values as sets that go left; step -1: the suffixes, and `value` is the last value. */
 static void category_scan_order(const struct tr_scan *s, const struct tr_trees_options *o,
                                 const struct tr_category_value *value, ptrdiff_t step, size_t n,
                                 const tr_pair *hist, uint32_t column, struct tr_split *best)
@@ -275,10 +272,9 @@ static inline uint32_t four_bins(const uint8_t *bin)
     return four;
 }
 
-/* Adds the pairs of n rows to the 32-bit sums of a block's bundles, TR_BINS sums per bundle. Callers pass a constant width, so that
- * the compiler unrolls the inner loop. Loads and stores dominate the time, so four bins are loaded together.
- *
- * @param [in] all  the rows are 0 .. n - 1; otherwise row[0 .. n - 1] */
+/* Adds the pairs of n rows (all: rows 0 .. n - 1, otherwise the rows in `row`) to the 32-bit sums of a block's bundles, TR_BINS
+ * sums per bundle. Callers pass a constant width, so that the compiler unrolls the inner loop. Loads and stores dominate the time,
+ * so four bins are loaded together. */
 static inline __attribute__((always_inline)) void histogram_add_rows(const uint8_t *block, size_t width,
                                                                      const uint32_t *row,
                                                                      const uint32_t *pair, size_t n, bool all,
@@ -429,10 +425,7 @@ static __attribute__((target("avx2"))) size_t sides_find_avx2(const struct side_
 }
 #endif
 
-/* Finds the sides of n rows in a split.
- *
- * @param [in]  left  per bin of the column: 1 if it goes left, otherwise 0
- * @param [out] side  a bit per row: 1 if it goes left */
+/* Finds the sides of n rows in a split: a bit per row, 1 if the row goes left. left: per bin of the column, 1 if it goes left. */
 static void sides_find(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
                        const uint8_t *left, const uint32_t *row, size_t n, uint64_t *side)
 {
@@ -465,7 +458,7 @@ static void rows_swap(uint32_t *of, size_t a, size_t b)
     of[b] = at_a;
 }
 
-/* Moves the rows that go left, and their pairs, before those that go right. Returns the number of rows that go left.
+/* Moves the rows that go left, and their pairs, before the rows that go right. Returns the number of rows that go left.
  *
  * If n rows among the first `left` rows go right, then n of the other rows go left: they are swapped in pairs. */
 TR_CPU_CLONES static size_t rows_divide(const uint64_t *side, uint32_t *row, uint32_t *pair, size_t n)

@@ -425,8 +425,7 @@ int tr_vote(struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *
     struct tr_scan s;
     *best = (struct tr_split){0};
     if (!tr_scan_begin(m, leaf, 1, &s)) return TR_OK;
-    /* Order columns by their gain for this worker's rows. The minimum number of rows of a child is divided by the number of
-     * workers. */
+    /* Order columns by their gain for this worker's rows. A child needs fewer rows, in proportion to the number of workers. */
     struct tr_scan here;
     bool splits = tr_scan_begin(m, own, 1.0 / tr_workers(m->tr), &here);
     for (uint32_t c = 0; c < m->bins.columns; c++) {

@@ -32,8 +32,7 @@ struct tree {
 
 /* ---- one tree ---- */
 
-/* Returns how much larger column indices are in the files than here. LightGBM and XGBoost count the columns of LIBSVM files from 0:
- * if the indices in the data file start with 1, their column 0 is unused. */
+/* Returns the index that LightGBM and XGBoost give to our column 0: for LIBSVM data its index in the data, which may be 1. */
 static uint64_t text_shift(const struct tr_trees *m)
 {
     return m->train->format == TR_FORMAT_LIBSVM ? m->first_index : 0;
