@@ -119,7 +119,7 @@ void tr_lower(const float *rows, size_t n, size_t columns, const float *centre, 
 /* Initial centres. Every rank has all of them, with all columns. Rows are dense or sparse like those of the data. */
 struct tr_start {
     size_t n;
-    tr_batch rows; /* the n centres; its pointers are those below */
+    tr_batch rows; /* the n centres, in the arrays below */
     float *dense, *value;
     uint64_t *begin;
     uint32_t *column;
