@@ -340,8 +340,7 @@ void tr_cholesky(size_t n, double *h)
     for (size_t j = 0; j < n; j += BLOCK) {
         size_t now = tr_min_size(BLOCK, n - j), below = n - j - now;
         double *corner = h + j * n + j, *panel = corner + now * n, was[BLOCK];
-        for (size_t k = 0; k < now;
-             k++) { /* was: diagonal of the given matrix, before the updates by blocks */
+        for (size_t k = 0; k < now; k++) { /* was[k]: diagonal element before the updates by blocks */
             was[k] = corner[k * n + k];
             for (size_t i = 0; i < j; i++) was[k] += h[(j + k) * n + i] * h[(j + k) * n + i];
         }

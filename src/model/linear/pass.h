@@ -190,8 +190,7 @@ struct tr_class_block {
 };
 
 /* As tr_dual_pass(), for the outputs `own` and the rows base + order[0 .. n-1]. a has own.n elements for each row from `base` on.
- * With a softmax, `own` must be all outputs, and a contains the probabilities q of a row, for which α = e_y - q. room: scratch of
- * 3 × own.n elements. */
+ * With a softmax, `own` is all outputs, and a contains the probabilities q of a row: α = e_y - q. room: 3 × own.n elements. */
 void tr_dual_pass_classes(const struct tr_problem *problem, struct tr_class_block own, size_t base,
                           const uint32_t *order, size_t n, double sigma, const float *norm, float *a,
                           double *room, void *w);

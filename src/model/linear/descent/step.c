@@ -364,9 +364,8 @@ double tr_descent_objective(const struct tr_linear_descent *d)
            0.5 * d->bias_l2 * d->bias * d->bias;
 }
 
-/* Updates the dual value from the slopes multiplied by two scales: by the largest scale that is feasible without l2, and by 1,
- * which is feasible with l2 only. Constraints of removed columns hold if the loss is at most that of zero weights
- * (screen_columns()). */
+/* Updates the dual value from the slopes multiplied by two scales: the largest scale that is feasible without l2, and 1, which is
+ * feasible with l2 only. Constraints of removed columns hold if the loss is at most that of zeros (screen_columns()). */
 static int point_find_dual(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;

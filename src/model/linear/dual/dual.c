@@ -136,7 +136,7 @@ struct tr_linear_dual_group {
     _Atomic uint64_t next;    /* first position in the epoch's order that no member has taken */
     double anchor, moved;     /* anchor of the bias; sum of its steps in this clock */
     _Atomic uint64_t resting; /* number of rows that rest in this clock */
-    double since, rate; /* trial: time when the other members began; rows per second of member 0 before */
+    double since, rate; /* trial (below): time when other members began; rows per second of member 0 before */
     bool judged;        /* trial: the rates were compared */
     _Atomic bool alone; /* result of the trial: one member takes all steps, because this is faster */
 };

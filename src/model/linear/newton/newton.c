@@ -91,8 +91,7 @@ static int pass_finish(struct tr_newton *t, const double *w, double *sum)
 }
 
 /* Returns the slope of a row at margin m. The corner of a piecewise linear loss is rounded (Nesterov 2005): φ is the maximum of
- * u r - width/2 (u - middle)² + width/8 over low ≤ u ≤ high, where r = m - y and middle = (low + high) / 2. The maximising u is the
- * slope. */
+ * u r - width/2 (u - (low + high)/2)² + width/8 over low ≤ u ≤ high, where r = m - y. The slope is the u of the maximum. */
 static double row_slope(const struct tr_newton *t, double m, double y)
 {
     const struct tr_problem *p = t->problem;
@@ -420,9 +419,9 @@ static int pass_gradient(struct tr_newton *t)
 
 /* ---- the preconditioner ---- */
 
-/* Returns whether factors of this size are worth their cost, and sets f->cost. Factors take longer than a pass, but save passes in
- * every step (most for unscaled columns: covtype, 23 passes instead of 244). A single matrix is factored by each worker, blocks are
- * divided among the workers. */
+/* Returns whether factors of this size are worth their cost; sets f->cost. Factors take longer than a pass, but save passes in
+ * every step (covtype, whose columns are not scaled: 23 passes instead of 244). Each worker factors a single matrix, or some
+ * blocks. */
 static bool factor_is_possible(const struct tr_newton_options *o, struct factors *f, double nonzeros)
 {
     enum { MOST_SIDE = 1024, MOST_NUMBERS = 1 << 23 };

@@ -68,8 +68,7 @@ struct tr_variance_options {
 struct tr_variance;
 
 /* Opens the tables of maps and the scratch memory of a worker for epochs with these options, in some microseconds. The problem must
- * outlive them. TR_ERR_CONFIG if the rate is not positive or rate · λ ≥ 1, if the loss is not smooth, or if there are too many
- * steps. */
+ * outlive these. TR_ERR_CONFIG if the rate is not positive or rate · λ ≥ 1, the loss is not smooth, or there are too many steps. */
 int tr_variance_open(const struct tr_problem *problem, const struct tr_variance_options *options,
                      struct tr_variance **variance);
 void tr_variance_close(struct tr_variance **variance);
@@ -109,17 +108,15 @@ void tr_variance_gradient(const struct tr_problem *problem, size_t first, size_t
 
 /* Takes `steps` steps on rows that are drawn uniformly and independently from first .. first + n - 1, n > 0.
  *
- * @param [in] slope    slopes at the snapshot by row, from tr_variance_gradient(); NULL: each step computes them again, with equal
- *                      bits
- * @param [in] updates  how processes that change the model at the same time coordinate, and its replica on demand; NULL: no other
- *                      process changes the model, and the place of each coordinate is its index
+ * @param [in] slope    slopes at the snapshot by row, from tr_variance_gradient(); NULL: steps compute the same slopes again
+ * @param [in] updates  how processes that change the model at the same time avoid conflicts, and its replica on demand; NULL: no
+ *                      other process changes the model, and the place of each coordinate is its index
  */
 void tr_variance_steps(struct tr_variance *variance, size_t first, size_t n, const void *slope,
                        uint64_t steps, struct tr_rng *rng, const struct tr_variance_model *model,
                        const tr_updates *updates);
 
-/* Applies missed steps to the coordinates from .. to - 1, whose places begin at `place`. No process may take steps at the same
- * time. */
+/* Applies missed steps to the coordinates from .. to - 1, whose places begin at `place`. No process may take steps meanwhile. */
 void tr_variance_settle(const struct tr_variance *variance, const struct tr_variance_model *model,
                         size_t from, size_t to, size_t place);
 

@@ -107,9 +107,8 @@ ALWAYS void NAME(change_atomic)(const struct NAME(model) * m, int shape, int sid
 
 /* ---- one row ---- */
 
-/* Locks or holds the chunk of coordinate j, if the kind of access requires it. The coordinates of a row are processed chunk by
- * chunk: enter() before the first coordinate of a chunk, stays() tests whether j is in the same chunk, leave() after the last
- * coordinate. */
+/* The coordinates of a row are processed chunk by chunk. enter() locks or holds the chunk of coordinate j, if the kind of access
+ * requires it; stays() tests whether j is in the same chunk; leave() releases the chunk. */
 ALWAYS struct visit NAME(enter)(const struct NAME(model) * m, int kind, size_t j)
 {
     const tr_updates *u = m->updates;
