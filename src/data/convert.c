@@ -25,7 +25,7 @@ struct work {
     uint64_t rows, nonzeros, lowest, highest;
     uint64_t columns, first_index;
     struct tr_checked_writer out;
-    size_t x, indices, indptr, y, origin; /* numbers of the areas with these arrays in `out` */
+    size_t x, indices, indptr, y, origin; /* numbers of the areas of `out` that are these arrays */
     uint64_t written, pairs;              /* number of rows and of non-zeros written so far */
     uint64_t *begin;
     int64_t *wide;

@@ -1091,7 +1091,7 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     }
 
     const struct tr_cached *cached = store->data.state->cached;
-    if (!found && tr->team && (!cached || cached->pooled)) { /* files for the next start are of the task */
+    if (!found && tr->team && (!cached || cached->pooled)) { /* files for the next start belong to a task */
         /* the team keeps the store for its next task. It is no reader, so a task that forgets the non-zeros frees them */
         store->users++;
         store->held = true;

@@ -121,7 +121,7 @@ int tr_exchange_columns(tr_context *tr, struct tr_matrix *m)
     size_t n, rows = m->rows;
     TR_FREED uint64_t *of_rows = NULL;
     uint64_t *nonzeros, *got, *next; /* per member: number to send; number received; next to send */
-    TR_FREED uint32_t *length = NULL, *column = NULL; /* for each member: its non-zeros of all rows */
+    TR_FREED uint32_t *length = NULL, *column = NULL; /* per member: lengths of rows, columns */
     TR_FREED float *value = NULL;
     void *all = NULL;
     bool valued;

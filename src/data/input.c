@@ -465,7 +465,7 @@ static bool text_next_range(struct tr_text *text)
     return text->begin < text->end;
 }
 
-/* Returns the offset from which a range is read: the byte before it shows whether a line begins at its first byte. */
+/* Returns the offset from which a range that begins at `byte` is read: the byte before it shows whether a line begins there. */
 static uint64_t byte_before(uint64_t byte)
 {
     return byte > 0 ? byte - 1 : 0;

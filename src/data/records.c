@@ -29,7 +29,7 @@ struct pass {
 struct where {
     const struct tr_files *files;
     size_t file;
-    const uint64_t *offset; /* of each row: see tr_file_place */
+    const uint64_t *offset; /* offset of each row, see struct tr_file_place */
     const char *text;       /* the identifiers, each with a NUL at the end; NULL: there are none */
     const uint64_t *id;     /* of each row, the begin of its identifier in `text` */
 };

@@ -595,7 +595,7 @@ void tr_data_free_head(tr_data *data)
 
 struct head {
     struct tr_row_key generation;
-    tr_data data; /* without what its pointers refer to */
+    tr_data data; /* its pointers are not valid */
     size_t rows, columns, stretches, blocks;
     bool full;
     uint64_t unknown, unlabelled, arrays; /* arrays: see struct tr_row_shape */

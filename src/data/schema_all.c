@@ -32,7 +32,7 @@ int tr_schema_open(tr_data *data, const tr_data *like)
     tr_context *tr = s->tr;
     TR_CLOSED_BY(tr_archive_free) struct tr_archive a = {.writes = tr->rank == 0};
     TR_CLOSED_BY(tr_schema_release)
-    struct tr_schema *other = NULL; /* received, but test data use the schema of the training data */
+    struct tr_schema *other = NULL; /* unused: test data share the schema of the training data */
     int status = TR_OK;
     if (like) {
         s->schema = like->state->schema;

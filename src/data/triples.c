@@ -158,7 +158,7 @@ static const char *rating_hand_out(struct tr_reader *r, const char *p)
 
 /* ---- ratings: the usual line ---- */
 
-/* Reads digits and returns their end. Returns NULL if there are none, there is a leading 0, or the number exceeds 64 bits. */
+/* Reads digits and returns their end. Returns NULL if there are none, there is a redundant 0, or the number exceeds 64 bits. */
 static inline const char *rating_read_id(const char *p, uint64_t *id)
 {
     uint64_t word = tr_load8(p);
