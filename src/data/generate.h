@@ -103,8 +103,7 @@ struct tr_generate_dense {
     double spread; /* standard deviation of the centres, in each column, around 0 */
     double noise;  /* standard deviation of the rows of a cluster, in each column, around its centre */
     enum tr_dense_format format;
-    enum tr_dense_label
-        label; /* CSV: the column with the cluster. LIBSVM: must be NONE, as lines begin with it */
+    enum tr_dense_label label; /* CSV: the column with the cluster. LIBSVM: NONE, lines begin with it */
     uint64_t seed;
 };
 
