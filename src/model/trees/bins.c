@@ -190,7 +190,7 @@ static int sample_exchange_piece(const struct maker *m, size_t piece, const stru
     /* Per column: index of its next number in `value`; SIZE_MAX: another piece contains the column. */
     TR_FREED size_t *at = NULL;
     TR_FREED struct range *range = NULL;
-    TR_FREED float *value = NULL; /* column by column; if rows have weights, the weight follows each number */
+    TR_FREED float *value = NULL; /* numbers to send, by column; if rows have weights, each with its weight */
     TR_TRY(TR_NEW(&bytes, 2 * workers));
     TR_TRY(TR_NEW(&at, columns));
     TR_TRY(TR_NEW(&range, workers));
@@ -423,7 +423,7 @@ static int binned_open_bytes(struct tr_binned *rows, size_t bundles)
     size_t width = 0;
     rows->bundles = bundles;
     for (size_t k = 0; k * TR_BLOCK < bundles; k++) width += tr_block_width(rows, k);
-    TR_TRY(TR_NEW(&rows->block, rows->n * width + 3)); /* + 3: bytes are read in fours */
+    TR_TRY(TR_NEW(&rows->block, rows->n * width + 3)); /* + 3: kernels read four bytes together */
     tr_trees_huge(rows->block, rows->n * width);
     return TR_OK;
 }
@@ -526,7 +526,7 @@ int tr_bins_by_column(struct tr_binned *rows)
 {
     size_t n = rows->n;
     if (!rows->block) return TR_OK;
-    TR_TRY(TR_NEW(&rows->of_bundle, n * rows->bundles + 3)); /* + 3: bytes are read in fours */
+    TR_TRY(TR_NEW(&rows->of_bundle, n * rows->bundles + 3)); /* + 3: kernels read four bytes together */
     tr_trees_huge(rows->of_bundle, n * rows->bundles);
     const uint8_t *block = rows->block;
     for (size_t k = 0; k * TR_BLOCK < rows->bundles; k++) {

@@ -253,7 +253,7 @@ struct tr_known {
 struct explainer {
     const struct tr_forest *forest;
     const struct tr_node *tree;
-    const double *weight; /* per node of the tree */
+    const double *weight; /* tr_contributions.weight of the nodes of the tree */
     const float *row;
     double *to;
 };

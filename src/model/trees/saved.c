@@ -310,7 +310,7 @@ static int text_write(const struct tr_trees *m, const char *folder, const char *
                       int (*write)(const struct tr_trees *, FILE *))
 {
     struct tr_target target;
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), old = uselocale(c); /* decimal points */
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), old = uselocale(c); /* writes decimal points */
     int status = tr_target_open(&target, TR_TARGET_DURABLE, "%s/%s", folder, name);
     if (status == TR_OK) status = write(m, target.file);
     status = tr_target_close(&target, status);
@@ -328,7 +328,7 @@ struct node_arrays {
     float *number, *gain, *weight;
     uint8_t *missing_left;
     bool categorical;    /* whether any column is a category */
-    uint64_t categories; /* length of category */
+    uint64_t categories; /* number of elements of `category` */
     uint64_t *category_begin;
     uint32_t *category;
 };
