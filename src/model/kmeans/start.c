@@ -22,7 +22,7 @@ enum { ROUNDS = 5 };
 
 /* ---- random numbers ---- */
 
-/* Zeros are skipped, so that sparse and dense rows have equal hashes. */
+/* Zeros are skipped, so that a row has the same hash in sparse and in dense form. */
 uint64_t tr_kmeans_hash(const struct tr_kmeans_side *side, uint64_t columns, size_t row)
 {
     const tr_batch *rows = &side->rows;
