@@ -249,7 +249,7 @@ int tr_lda_vocabulary_read(const char *path, uint64_t words, struct tr_lda_vocab
     struct tr_lda_vocabulary v = {.stride = 1};
     TR_FREED char *text = NULL; /* all words, each with a terminating zero */
     size_t used = 0, capacity = 0;
-    char line[TR_LDA_LONGEST_WORD + 4]; /* large enough to detect a word that is too long */
+    char line[TR_LDA_LONGEST_WORD + 4]; /* with room for one more letter, line end and terminating zero */
     errno = 0;
     TR_CLOSED_BY(close_file) gzFile file = gzopen(path, "rb");
     if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(errno ? errno : ENOMEM));
@@ -305,7 +305,7 @@ struct reading {
     uint64_t unknown;             /* number of tokens of words that the model does not have */
     double *theta;                /* predict: the mixture */
     struct share *share;          /* predict: the mixture, sorted by descending share */
-    struct tr_lda_completion sum; /* evaluate */
+    struct tr_lda_completion sum; /* evaluate: sum over the documents so far */
     uint64_t documents;           /* evaluate: number of documents with words of the model */
     int (*document)(struct reading *r, uint64_t number); /* processes the current document */
 };

@@ -40,7 +40,7 @@ enum tr_lda_row {
     TR_LDA_EMPTY, /* no memory: the word has no tokens */
     TR_LDA_LIST,  /* uint32_t length, then pairs topic | count << 16 in any order, counts above 0 */
     TR_LDA_DENSE, /* uint16_t count[topics] */
-    TR_LDA_WIDE   /* uint32_t count[topics]: T_w > 65535 */
+    TR_LDA_WIDE   /* uint32_t count[topics], if T_w > 65535 */
 };
 
 /* Assignment of words to blocks, the same on all ranks. The place of a word is its index in the list of all words sorted by block,
@@ -71,7 +71,7 @@ void tr_lda_layout_close(struct tr_lda_layout *layout);
  * part consists of words of few blocks. */
 uint32_t tr_lda_layout_part(const struct tr_lda_layout *layout, uint64_t place, uint32_t parts);
 
-/* One entry of a row or of a document. */
+/* An entry of a row or of a document's counts. */
 struct tr_lda_count {
     uint32_t topic;
     uint32_t count;
@@ -149,9 +149,9 @@ void tr_lda_block_totals(const struct tr_lda_layout *layout, int number, const v
 
 /* Form of records. Only tests use other values than TR_LDA_FASTEST. */
 enum tr_lda_records {
-    TR_LDA_FASTEST, /* chosen by the number of topics and the lengths of documents */
+    TR_LDA_FASTEST, /* the number of topics and the lengths of documents decide */
     TR_LDA_LISTS,   /* lists, even for few topics */
-    TR_LDA_WIDES    /* 32 bits per topic, as for documents of more than 65535 tokens */
+    TR_LDA_WIDES    /* wide, as for documents of more than 65535 tokens */
 };
 
 struct tr_lda_options {
@@ -391,7 +391,7 @@ struct tr_lda_phi {
     const double *alpha;
     double alpha_sum, beta;
     double *weight;                     /* per topic: 1 / (n_k + Vβ) */
-    double *now, *next, *share, *theta; /* scratch memory */
+    double *now, *next, *share, *theta; /* scratch memory, a number per topic each */
 };
 
 /* Prepares inference with the topics of a model.
@@ -519,7 +519,7 @@ int tr_lda_fields(void *lda, tr_fields *fields);
 int tr_lda_answer(void *lda, tr_query *query);
 int tr_lda_inspect(void *lda, tr_query *query);
 int tr_lda_centres(const void *lda, tr_saved_centres *centres);
-int tr_lda_saved_phi(const struct tr_lda *lda, struct tr_lda_saved *saved); /* opens saved->phi */
+int tr_lda_saved_phi(const struct tr_lda *lda, struct tr_lda_saved *saved); /* sets saved->phi */
 void tr_lda_saved_close(struct tr_lda_saved *saved);
 
 /* ---- reading the tables (lda.c) ---- */

@@ -11,7 +11,7 @@ enum {
     LANES = TR_LDA_LANES,
     AHEAD = 16,         /* distance of prefetching, in tokens */
     DENSE_TOPICS = 256, /* maximum number of topics for which records are dense */
-    LONGEST = 65535     /* maximum of a 16-bit count */
+    LONGEST = 65535     /* maximum value of a 16-bit count */
 };
 
 /* ================ counts of words ================ */
