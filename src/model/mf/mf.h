@@ -34,7 +34,7 @@ enum { TR_MF_ALIGN = 16 };
 
 struct tr_mf_visit {
     uint32_t user; /* index of the user's row */
-    uint32_t n;    /* number of ratings */
+    uint32_t n;    /* number of the user's ratings in the tile */
 };
 
 struct tr_mf_tile {
@@ -184,7 +184,7 @@ struct tr_mf {
      * ratings, NaN without test ratings. */
     tr_evaluation last;
     char *method;
-    struct tr_mf_saved saved[2]; /* by enum tr_mf_side; empty during training */
+    struct tr_mf_saved saved[2]; /* an element per enum tr_mf_side; empty during training */
 
     /* derived values */
     size_t width; /* number of elements per row of a table: rank + bias */
@@ -287,7 +287,7 @@ struct tr_solve_problem {
     bool nonnegative, implicit;
     bool weighted;     /* λ' = λ n, otherwise λ */
     double l2;         /* λ */
-    double confidence; /* a */
+    double confidence; /* a, for implicit */
 };
 
 struct tr_solver;
@@ -321,7 +321,7 @@ struct tr_solve_fit {
 };
 struct tr_solve_fit tr_solver_fit(const struct tr_solver *solver);
 
-/* explicit: returns the loss of x on some of its ratings. */
+/* explicit: returns the loss of the row x for n of its ratings. */
 double tr_solve_loss(struct tr_solver *solver, size_t n, const float *const *other, const float *target,
                      const float *x);
 
@@ -406,7 +406,7 @@ struct tr_mf_als {
     struct tr_mf *m;
     struct tr_als_limits limits;
     struct tr_solver *solver;
-    struct tr_als_side side[2]; /* by enum tr_mf_side */
+    struct tr_als_side side[2]; /* an element per enum tr_mf_side */
     struct tr_mf_lists by_item;
     tr_key *item_number;
     bool ahead;          /* whether rows arrive from other machines during computation */

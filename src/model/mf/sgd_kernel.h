@@ -31,7 +31,7 @@ ALWAYS VEC NAME(all)(float x)
     return x - (VEC){0}; /* broadcast */
 }
 
-/* max(x, 0) */
+/* Returns max(x, 0). */
 ALWAYS VEC NAME(clip)(VEC x)
 {
     return (VEC)((NAME(pick))x & (x > 0));
@@ -119,7 +119,7 @@ ALWAYS void NAME(dots)(const int batch, const int width, const bool more, const 
     }
 }
 
-/* Updates one item's row, v ← rest v + step u, and adds error × (old v) to sum. */
+/* Updates the row of the item of rating j, v ← rest × v + step × u, and adds error × (old v) to sum. */
 ALWAYS void NAME(step)(const int width, const bool clip, const VEC *u, float *rows,
                        const struct NAME(turn) * turn, size_t j, VEC *sum)
 {

@@ -12,7 +12,7 @@ enum {
     DESCENTS = 100 /* maximum number of sweeps of coordinate descent */
 };
 
-/* Kernels of one instruction level: see als_kernel.h. */
+/* Kernels of one instruction level; als_kernel.h explains each of them. */
 struct kernel {
     void (*gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n);
     void (*pack)(const float *const *row, const float *scale, size_t count, size_t rank, float *panel,
