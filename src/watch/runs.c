@@ -1,3 +1,4 @@
+/* The list of runs of trireme watch. watch.h explains scans. */
 #define _GNU_SOURCE
 #include "watch/watch.h"
 
@@ -12,7 +13,8 @@
 #include "base/base.h"
 #include "monitor/monitor.h"
 
-enum { STATUS, METRICS, SUMMARY };
+enum { STATUS, METRICS, SUMMARY }; /* indices into tr_watched_file */
+/* Maximum depth of subfolders, number of directory entries in a scan, and bytes of status.json that are read. */
 enum { DEEPEST = 6, MOST_ENTRIES = 200000, LONGEST_STATUS = 1 << 20 };
 
 const char *const tr_watched_file[TR_WATCHED_FILES] = {
@@ -27,7 +29,7 @@ int tr_watched_file_number(const char *name)
 
 /* ---- the list of runs, sorted by id ---- */
 
-/* The index of the run with this id, or the index at which it must be inserted. */
+/* Returns the index of the run with this id, or, if there is none, the index at which the run must be inserted. */
 static size_t find_index(const struct tr_watched_runs *w, const char *id)
 {
     size_t low = 0, high = w->n;
@@ -79,8 +81,8 @@ void tr_watched_free(struct tr_watched_runs *w)
 
 /* ---- opening without following symbolic links ---- */
 
-/* Opens a folder by its absolute path, one component at a time: a folder of the path that was replaced by a symbolic link
- * since the scan is not followed. Returns a descriptor for openat(), or -1. */
+/* Opens a folder by its absolute path, one component at a time, so that it also fails if a component was replaced by a symbolic
+ * link since the scan. Returns a descriptor for openat(), or -1. */
 static int open_folder(const char *path)
 {
     int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -118,7 +120,7 @@ int tr_watched_open(const struct tr_watched_run *run, int file)
 
 /* ---- the scan ---- */
 
-/* Adds the run, or updates it if one of its files has changed since the last scan. */
+/* Adds a run, or updates it if one of its files has changed since the last scan. has: per file, whether the folder contains it. */
 static int scan_run(struct tr_watched_runs *w, int folder, const bool *has, const char *id, const char *path)
 {
     struct tr_watched_run *run;
@@ -159,7 +161,7 @@ static int scan_run(struct tr_watched_runs *w, int folder, const bool *has, cons
     return TR_OK;
 }
 
-/* Scans the folder `name` of the open folder `above`, and its subfolders. A folder that cannot be opened is skipped. */
+/* Scans the folder `name`, which is in the open folder `above`, and its subfolders. Skips a folder that cannot be opened. */
 static int scan_folder(struct tr_watched_runs *w, int above, const char *name, const char *id,
                        const char *path, int depth)
 {

@@ -1,10 +1,10 @@
 /* The HTTP server of trireme watch. It answers GET and HEAD with the page, the list of runs, and files that runs.c found.
  *
- * Access. On a loopback address the kernel names the user at the other end of a connection: the user of this process has
- * access. Everybody else, and everybody on another address, needs the token. The check fails closed. The Host header must be an
- * address or a name of this machine: a page of another site whose name was pointed at this machine (DNS rebinding) would
- * otherwise be able to read the answers. Limits on connections, streams and time apply per peer, and a share of the
- * connections is reserved for peers with access. docs/security.md lists the attacks. */
+ * Access. If the server listens on a loopback address, the kernel tells which user is at the other end of a connection. The user of
+ * this process has access; other users need the token, and so do all users if the server listens on another address. If the user
+ * is unknown, access is denied. The Host header must be an address or a name of this machine: otherwise a page of another site
+ * whose name was pointed at this machine (DNS rebinding) could read the answers. Limits on connections, streams and time apply per
+ * peer, and some of the connections are reserved for peers with access. docs/security.md lists the attacks. */
 #define _GNU_SOURCE
 #include "watch/watch.h"
 
@@ -33,50 +33,50 @@
 #include "page.h"
 
 enum {
-    CONNECTIONS = 200,          /* of all peers */
-    STRANGER_CONNECTIONS = 100, /* of all peers without access: the rest is reserved for peers with access */
-    PEER_CONNECTIONS = 24,      /* of one peer that is not this user */
-    OWN_STREAMS = 100,          /* event streams of this user */
-    PEER_STREAMS = 12,          /* event streams of another peer */
-    REQUEST_SECONDS = 10, /* from the start of a connection, or the last response, to a complete request */
-    SEND_SECONDS = 30,    /* without progress in sending a response */
-    REQUEST_BYTES = 32 << 10,      /* of a request's line and headers */
-    FILE_BYTES = 8 << 20,          /* of a file in one response */
-    TABLE_SIZE = CONNECTIONS + 56, /* of peers and connections: libmicrohttpd may report an end late */
+    CONNECTIONS = 200,          /* maximum number of connections of all peers */
+    STRANGER_CONNECTIONS = 100, /* maximum number of connections of all peers without access */
+    PEER_CONNECTIONS = 24,      /* maximum number of connections of one peer that is not this user */
+    OWN_STREAMS = 100,          /* maximum number of event streams of this user */
+    PEER_STREAMS = 12,          /* maximum number of event streams of another peer */
+    REQUEST_SECONDS = 10, /* maximum time from a connection's start or last response to a complete request */
+    SEND_SECONDS = 30,    /* maximum time without progress in sending a response */
+    REQUEST_BYTES = 32 << 10,      /* maximum size of a request's line and headers */
+    FILE_BYTES = 8 << 20,          /* maximum part of a file in one response */
+    TABLE_SIZE = CONNECTIONS + 56, /* length of peer[] and client[]: libmicrohttpd may report an end late */
     TOKEN_DIGITS = 32,
-    OVERFLOW_UID = 65534 /* the kernel reports all users without an id in this user namespace as this one */
+    OVERFLOW_UID = 65534 /* uid that the kernel reports for users without an id in this user namespace */
 };
 
-/* The other end of connections: a user if the server listens on a loopback address, otherwise an address. */
+/* The other end of one or more connections: a user if the server listens on a loopback address, otherwise a network address. */
 struct peer {
-    int64_t user; /* -1: unknown, or of another machine */
-    unsigned char
-        network[16]; /* IPv4 address as a v4-mapped one, first 64 bits of an IPv6 address; 0 for a user */
-    bool own;        /* the client has the user id of this process */
-    bool has_access; /* own, or has sent the token */
-    int connections, streams;
+    int64_t user; /* user id; -1: unknown, or on another machine */
+    /* IPv4 address in v4-mapped form, or the first 64 bits of an IPv6 address; zeros if the peer is a user. */
+    unsigned char network[16];
+    bool own;                 /* whether the peer is the user of this process */
+    bool has_access;          /* whether the peer is own or has sent the token */
+    int connections, streams; /* numbers of open connections and event streams */
 };
 
 struct client {
-    struct peer *peer; /* NULL: unused */
+    struct peer *peer; /* NULL: this element is unused */
     int fd;
-    bool busy;    /* a response is being sent */
-    double since; /* start of the connection or end of its last response, as tr_now() */
+    bool busy;    /* whether a response is being sent */
+    double since; /* start of the connection, or end of its last response, as tr_now() */
 };
 
 struct tr_watch_server {
     struct tr_watched_runs runs;
-    pthread_mutex_t lock; /* of runs */
+    pthread_mutex_t lock; /* protects `runs` */
     struct peer peer[TABLE_SIZE];
     struct client client[TABLE_SIZE];
-    pthread_mutex_t client_lock; /* of peer and client */
-    atomic_bool ends;
-    bool foreign; /* listens on an address that is not a loopback address */
+    pthread_mutex_t client_lock; /* protects `peer` and `client` */
+    atomic_bool ends;            /* set when the server is stopped: streams end */
+    bool foreign;                /* whether the server listens on an address that is not a loopback address */
     const char *host;
     int port;
-    struct sockaddr_storage address; /* that the server listens on */
-    char name[256];                  /* of this machine */
-    char token[TOKEN_DIGITS + 1], cookie[32];
+    struct sockaddr_storage address;          /* address that the server listens on */
+    char name[256];                           /* name of this machine */
+    char token[TOKEN_DIGITS + 1], cookie[32]; /* the token, and the name of the cookie that contains it */
     struct MHD_Daemon *daemon;
 };
 
@@ -85,7 +85,7 @@ typedef struct MHD_Connection connection;
 /* ---- peers ---- */
 
 struct endpoint {
-    unsigned char address[16]; /* IPv4 as v4-mapped */
+    unsigned char address[16]; /* IPv6 address, or IPv4 address in v4-mapped form */
     uint16_t port;             /* network byte order */
 };
 
@@ -118,9 +118,9 @@ static bool endpoint_equals(const struct endpoint *a, const struct endpoint *b)
     return a->port == b->port && memcmp(a->address, b->address, 16) == 0;
 }
 
-/* The user who owns the socket at the other end of a TCP connection within this machine, from the kernel's sock_diag interface.
- * -1: the kernel does not know such a socket, or it has no owner. A socket that was closed has no inode, and the kernel
- * reports root as its owner. A new socket may reuse the port of a closed one, but it is not connected: SYN_SENT does not count. */
+/* Returns the user who owns the socket at the other end of a TCP connection within this machine, from the kernel's sock_diag
+ * interface; -1 if the kernel does not know the socket, or its owner. Two answers are rejected. A closed socket has no inode, and
+ * the kernel reports root as its owner. A new socket may reuse the port of a closed socket, but is not yet connected. */
 static int64_t user_at(const struct endpoint *peer, const struct endpoint *server)
 {
     int64_t user = -1;
@@ -165,7 +165,8 @@ static int64_t user_at(const struct endpoint *peer, const struct endpoint *serve
     return user;
 }
 
-/* The entry of the peer with this address; a new one replaces an idle one. Call with client_lock. */
+/* Returns the element of s->peer for the peer with this address. A new peer takes an unused or idle element; NULL: there is none.
+ * The caller has locked client_lock. */
 static struct peer *find_peer(struct tr_watch_server *s, const struct sockaddr *address)
 {
     struct endpoint at = endpoint_of_socket(address), server = endpoint_of_socket(&s->address);
@@ -184,7 +185,7 @@ static struct peer *find_peer(struct tr_watch_server *s, const struct sockaddr *
     return unused;
 }
 
-/* libmicrohttpd asks for each new connection, before it takes one of the slots. */
+/* Decides whether a new connection is accepted. libmicrohttpd calls it before the connection counts. */
 static enum MHD_Result admit_connection(void *what, const struct sockaddr *address, socklen_t length)
 {
     struct tr_watch_server *s = what;
@@ -200,7 +201,7 @@ static enum MHD_Result admit_connection(void *what, const struct sockaddr *addre
     return admitted ? MHD_YES : MHD_NO;
 }
 
-/* libmicrohttpd reports the start and the end of each connection. */
+/* Updates s->client and s->peer at the start and at the end of each connection. */
 static void track_connection(void *what, connection *c, void **context,
                              enum MHD_ConnectionNotificationCode event)
 {
@@ -233,7 +234,7 @@ static struct client *client_of(connection *c)
     return info ? info->socket_context : NULL;
 }
 
-/* libmicrohttpd reports the end of each response. */
+/* Called at the end of each response: the time limit for the next request of the connection starts. */
 static void finish_response(void *what, connection *c, void **state, enum MHD_RequestTerminationCode code)
 {
     struct tr_watch_server *s = what;
@@ -313,7 +314,7 @@ static enum MHD_Result send_runs(struct tr_watch_server *s, connection *c)
                          MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_FREE));
 }
 
-/* Sends a file of a run: with ?from=N the bytes after the first N; with ?from=-N the last N. At most FILE_BYTES. */
+/* Sends a file of a run, at most FILE_BYTES. With ?from=N it starts after the first N bytes, with ?from=-N at the last N bytes. */
 static enum MHD_Result send_file_of_run(struct tr_watch_server *s, connection *c, const char *path)
 {
     char id[PATH_MAX], *text = NULL;
@@ -347,13 +348,14 @@ struct stream {
     struct tr_watch_server *server;
     struct peer *peer;
     int fd;
-    uint64_t scan;  /* changes up to this scan have been sent */
-    double written; /* time of the last write, as tr_now() */
-    char *text;     /* to be sent */
-    size_t length, sent;
+    uint64_t scan;       /* changes up to the scan with this number have been sent */
+    double written;      /* time of the last write, as tr_now(); 0: nothing was written yet */
+    char *text;          /* text that is being sent */
+    size_t length, sent; /* length of the text; number of its bytes that have been sent */
 };
 
-/* Copies the next bytes of the stream to the buffer. Waits for a change; ends when the client closes its connection. */
+/* Copies the next bytes of the stream to the buffer. Waits until a run changes. The stream ends when the client closes its
+ * connection or the server stops. */
 static ssize_t read_stream(void *what, uint64_t position, char *buffer, size_t size)
 {
     struct stream *s = what;
@@ -387,7 +389,7 @@ static ssize_t read_stream(void *what, uint64_t position, char *buffer, size_t s
     return (ssize_t)n;
 }
 
-/* Adds 1 or -1 to the number of the peer's streams; false: it has the maximum. */
+/* Adds `change`, 1 or -1, to the number of the peer's streams. Returns false if the peer already has the maximum. */
 static bool count_stream(struct tr_watch_server *s, struct peer *peer, int change)
 {
     pthread_mutex_lock(&s->client_lock);
@@ -410,7 +412,7 @@ static enum MHD_Result send_stream(struct tr_watch_server *server, connection *c
     const char *since = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "since");
     const char *last = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Last-Event-ID");
     struct stream *s;
-    if (last) since = last; /* the browser reconnects */
+    if (last) since = last; /* the browser has reconnected: it sends the last id that it received */
     if (TR_NEW(&s, 1) != TR_OK) return MHD_NO;
     *s = (struct stream){.server = server,
                          .peer = client->peer,
@@ -427,7 +429,7 @@ static enum MHD_Result send_stream(struct tr_watch_server *server, connection *c
 
 /* ---- requests ---- */
 
-/* Returns whether the Host header is an address, localhost, or a name of this machine; with a port or without. */
+/* Returns whether the Host header is an address, localhost, or a name of this machine, with or without a port. */
 static bool host_is_allowed(const struct tr_watch_server *s, const char *header)
 {
     char host[256];
@@ -445,7 +447,7 @@ static bool host_is_allowed(const struct tr_watch_server *s, const char *header)
            (s->foreign && strcasecmp(host, s->name) == 0);
 }
 
-/* Compares in a time that does not depend on the position of the first difference. */
+/* Compares a token in a time that does not depend on the position of the first difference: the time must not reveal the token. */
 static bool token_is_right(const struct tr_watch_server *s, const char *given)
 {
     int difference = 0;
@@ -454,8 +456,9 @@ static bool token_is_right(const struct tr_watch_server *s, const char *given)
     return difference == 0;
 }
 
-/* Answers a request that has the token in its URL: the browser gets the token as a cookie, and the URL of the page without it.
- * This user needs no cookie. Browsers send cookies of a host to servers on all of its ports, also to those of other users. */
+/* Answers a request that has the token in its URL: the browser gets the token as a cookie, and is redirected to the URL without the
+ * token. The user of this process needs no cookie and gets none, because browsers send the cookies of a host to servers on all
+ * ports of this host, which may belong to other users. */
 static enum MHD_Result send_cookie(struct tr_watch_server *s, connection *c, struct client *client)
 {
     char cookie[128];
@@ -471,6 +474,7 @@ static enum MHD_Result send_cookie(struct tr_watch_server *s, connection *c, str
     return send_response(c, MHD_HTTP_SEE_OTHER, "text/plain; charset=utf-8", r);
 }
 
+/* Answers a request after checking the Host header, the method, and access. */
 static enum MHD_Result answer(void *what, connection *c, const char *path, const char *method,
                               const char *version, const char *upload, size_t *upload_size, void **state)
 {
@@ -635,7 +639,8 @@ int tr_watch(const struct tr_watch_options *o)
     printf("to end:        Ctrl-C\n");
     fflush(stdout);
     while (sigtimedwait(&end, NULL, &(struct timespec){.tv_sec = 1}) < 0) {
-        /* The timeout of libmicrohttpd starts again with each byte. This limit is on the time of the whole request. */
+        /* Close connections whose request takes too long. The timeout of libmicrohttpd does not suffice: it restarts with each
+         * byte. */
         double now = tr_now();
         pthread_mutex_lock(&s->client_lock);
         for (struct client *client = s->client; client < s->client + TABLE_SIZE; client++)
