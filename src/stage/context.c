@@ -20,8 +20,8 @@ struct tr_observers *tr_observers(tr_context *tr)
 enum { MOST_SPANS = 256, MOST_SPANS_OF_ALL = 1 << 16 };
 
 struct tr_timeline {
-    size_t most, n; /* capacity, and the number of spans so far: span i is in span[i % most] */
-    double before;  /* the time since 1970 minus tr_now() */
+    size_t most, n; /* capacity, and number of spans so far; the i-th is span[i % most] */
+    double before;  /* difference of the time since 1970 and tr_now() */
     struct tr_span span[];
 };
 
@@ -55,13 +55,14 @@ int tr_timeline_gather(tr_context *tr, struct tr_span **all, size_t *n)
 
 /* ---- the job ---- */
 
-/* The first message, with the text of the job unless that is longer. */
+/* The first message: size of the job's text, and as much of the text as fits. */
 struct job_message {
     uint64_t bytes;
     char text[4096 - sizeof(uint64_t)];
 };
 
-/* Rank 0 reads the file and broadcasts its text, so that a thousand ranks need not open it. status: of the caller so far; agreed on. */
+/* Reads the job. Rank 0 reads the file and broadcasts its text, so that thousands of ranks need not open it. status: the caller's
+ * status so far, which the ranks agree on first. */
 static int context_read_job(tr_context *tr, int status, const struct tr_model_class *own, const char *path,
                             int n, char *const overrides[], tr_job **job)
 {
@@ -159,7 +160,7 @@ int tr_team_open(tr_context *of, const int *rank, int n, int number, const char 
     return status;
 }
 
-/* Closes stages, clocks and tables. */
+/* Closes all that tr_context_assign() has opened, except roles. */
 static void context_end_job(tr_context *tr)
 {
     if (tr->stages) {

@@ -8,23 +8,22 @@
 #include "ranks/ranks.h"
 #include "table/table.h"
 
-/* The minimum size of a part that is sent as a separate message. MPI sends messages of this size eagerly, before the receiver waits
- * for them, if its limit is the usual 64 KB. */
+/* Minimum size of a message, in bytes. MPI usually sends messages up to 64 KB eagerly, before the receiver waits for them. */
 enum { LEAST_PART = 56 << 10 };
 enum { ALIGNMENT = 64, MESSAGE = 1 << 30, MOST_DEPTH = 2 };
 
-/* In front of a block in shared memory. */
+/* Head of a block in shared memory. */
 struct shared_head {
-    _Atomic int64_t given; /* number of times that members have given it on */
+    _Atomic int64_t given; /* number of calls of tr_rotation_give() for this block */
     char pad[ALIGNMENT - sizeof(int64_t)];
 };
 
-/* Memory for a block that travels: it arrives, is used, and leaves. */
+/* Memory of a block that is sent by messages. It arrives from the next member, is used, and leaves to the previous member. */
 struct slot {
     char *memory;
-    bool comes;
-    bool awaited; /* the arriving block is counted as travel time, since this member gave its last block */
-    bool leaves;  /* messages of it are on their way to the member before */
+    bool comes;                   /* messages of the block are being received */
+    bool awaited;                 /* the time until the block arrives counts as way_seconds (table.h) */
+    bool leaves;                  /* messages of the block are being sent */
     MPI_Request *received, *sent; /* by message */
 };
 
@@ -32,25 +31,25 @@ struct tr_rotation {
     tr_context *tr;
     int members, member, depth, blocks;
     size_t *bytes; /* by block */
-    bool taken;
-    bool halted;   /* a block could not be given on, since a member has failed */
-    bool closes;   /* all members catch up: every awaited block arrives */
-    int64_t given; /* rounds */
-    size_t parts;  /* maximum number of messages of a block, apart from those of more than MESSAGE bytes */
-    bool shares;
-    /* of the members: their set of workers may be closed before the rotation. Sums do not use it, so a sum that a failure has left
-     * incomplete does not disturb tr_rotation_close(). */
+    bool taken;    /* this member has a block, between take and give */
+    bool halted;   /* a block could not be given, because a member has failed */
+    bool closes; /* tr_rotation_close() is running: members give their missing blocks even after a failure */
+    int64_t given; /* number of rounds that have ended */
+    size_t parts;  /* maximum number of messages per block, unless these would exceed MESSAGE bytes */
+    bool shares;   /* blocks are in shared memory; false: blocks are sent by messages */
+    /* Communicator of the members. That of the worker set may be closed before, or have an incomplete sum after a failure. */
     MPI_Comm comm;
-    struct tr_shm memory; /* shared: a part for each member's first blocks */
-    /* travelling: the block of round r lies in slot r mod slots */
+    struct tr_shm memory; /* shares: a part for each member, with the blocks that it has first */
+    /* the other members are for blocks that are sent: the block of round r is in slot r mod slots */
     int slots;
     struct slot slot[MOST_DEPTH + 1];
-    size_t messages; /* of a block at most */
-    int64_t posted;  /* the first round for whose block no receive is posted */
-    size_t passed;   /* messages of the block of this round that have been sent */
+    size_t messages; /* maximum number of messages per block */
+    int64_t posted;  /* the receives of the blocks of all rounds < posted have been started */
+    size_t passed;   /* number of messages of this round's block that have been sent so far */
 };
 
-/* Two blocks per member if a group has members on several nodes: the same for all groups, so that all have the same number of rounds. */
+/* The depth is 2 if the members of any group are on several nodes. It is equal for all groups, so that their numbers of rounds
+ * are. */
 int tr_rotation_depth(const tr_context *tr)
 {
     const struct tr_layout *l = &tr->layout;
@@ -61,7 +60,7 @@ int tr_rotation_depth(const tr_context *tr)
     return 1;
 }
 
-/* Returns the block of the round that comes `rounds` after the next one of this member. */
+/* Returns the block that this member has in round r->given + rounds. */
 static int rotation_block(const tr_rotation *r, int rounds)
 {
     return (int)(((int64_t)r->member * r->depth + r->given + rounds) % r->blocks);
@@ -80,7 +79,7 @@ static size_t block_shared_bytes(const tr_rotation *r, int block)
     return sizeof(struct shared_head) + (r->bytes[block] + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Returns the bytes of each message of a block except the last. */
+/* Returns the size of each message of a block except the last message, which may be shorter. */
 static size_t block_part_bytes(const tr_rotation *r, int block)
 {
     size_t part = (r->bytes[block] / r->parts / ALIGNMENT + 1) * ALIGNMENT;
@@ -102,7 +101,7 @@ static void *block_message(const tr_rotation *r, const struct slot *slot, int bl
     return slot->memory + at;
 }
 
-/* Sends the messages of the block of this round up to the n-th. */
+/* Starts to send the first n messages of this round's block, unless they were sent before. */
 static void block_send_until(tr_rotation *r, size_t n)
 {
     int block = rotation_block(r, 0), rank = rotation_rank(r, (r->member + r->members - 1) % r->members);
@@ -117,8 +116,8 @@ static void block_send_until(tr_rotation *r, size_t n)
     }
 }
 
-/* Posts the receives of the next block, in the memory of the block that has left in the round before. The next member sends while
- * this one computes. */
+/* Starts to receive the block of round r->given + r->depth, if the block that was sent from its slot has left. So the next member
+ * can send it while this member computes. */
 static void block_receive_next(tr_rotation *r)
 {
     int64_t round = r->given + r->depth;
@@ -141,7 +140,7 @@ static bool slot_all_done(const tr_rotation *r, MPI_Request *requests)
     return done;
 }
 
-/* Blocks move on in every poll. */
+/* Poll function: completes sends and receives of blocks, and starts to receive the next block. */
 static int slots_poll(void *what, int *did)
 {
     tr_rotation *r = what;
@@ -198,7 +197,7 @@ int tr_rotation_open(tr_worker *me, const size_t *bytes, int parts, tr_rotation 
     TR_TRY(TR_NEW(&r->bytes, (size_t)r->blocks));
     memcpy(r->bytes, bytes, (size_t)r->blocks * sizeof *bytes);
 
-    /* sharing requires one node with enough memory; its other groups may need the same amount at the same time */
+    /* sharing requires that the group is on one node, with enough memory for all groups, which may all be on this node */
     int way = r->tr->job ? r->tr->job->table.rotate : TR_ROTATE_AUTO;
     int shares = r->members > 1 && way != TR_ROTATE_TRAVEL;
     double needed = 0;
@@ -206,7 +205,7 @@ int tr_rotation_open(tr_worker *me, const size_t *bytes, int parts, tr_rotation 
     for (int m = 0; m < r->members; m++) shares = shares && tr_same_node(r->tr, rotation_rank(r, m));
     for (int b = 0; b < r->blocks; b++) needed += (double)block_shared_bytes(r, b);
     shares = shares && (double)tr_shm_free() > 1.05 * needed * me->groups;
-    /* the members meet here before a call that does not poll */
+    /* also makes all members arrive before tr_shm_open(), which does not poll */
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, &shares, 1, MPI_INT, MPI_MIN, r->tr->active->members, &request);
     TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
@@ -232,8 +231,8 @@ static struct shared_head *block_in_memory(const tr_rotation *r, int block)
     return (struct shared_head *)at;
 }
 
-/* Returns whether the block of the round that comes `rounds` after the next one has arrived. A shared block has arrived when the
- * members before this one have given it, one in every D-th round. */
+/* Returns whether the block of round r->given + rounds has arrived. A shared block of round r has arrived when it was given r /
+ * depth times, because members give it in every depth-th round. */
 static bool block_is_here(const tr_rotation *r, int rounds)
 {
     int64_t round = r->given + rounds;
@@ -326,8 +325,8 @@ const char *tr_rotation_way(const tr_rotation *r)
 
 /* ---- closing ---- */
 
-/* Members that were stopped by a failure may have given fewer blocks than others, which would wait for them forever. Nobody works on
- * the blocks that they give now. */
+/* After a failure, some members may have given fewer blocks than others. Gives the missing blocks, unchanged, and completes all
+ * messages, so that no member waits for a block forever. */
 static int rotation_catch_up(tr_rotation *r)
 {
     int64_t most = r->given + (r->passed > 0);
@@ -339,7 +338,7 @@ static int rotation_catch_up(tr_rotation *r)
         TR_WAIT_UNTIL(r->tr, block_is_here(r, 0), "a block from the next member of the group");
         TR_TRY(tr_rotation_give(r));
     }
-    if (!r->shares && r->posted > r->given + r->depth) { /* nobody will send this block */
+    if (!r->shares && r->posted > r->given + r->depth) { /* this block will not be sent */
         struct slot *slot = &r->slot[(r->posted - 1) % r->slots];
         for (size_t i = 0; slot->comes && i < r->messages; i++) {
             if (slot->received[i] == MPI_REQUEST_NULL) continue;

@@ -1,4 +1,4 @@
-/* A worker: its clocks and rounds, sums over its group, turns, and workers that are slowed on purpose. */
+/* A worker: its clocks and rounds, turns (stage.h), sums over its group, and naps of workers that are slowed on purpose. */
 #include "stage/run.h"
 
 #include <limits.h>
@@ -13,12 +13,12 @@
 
 /* ---- turns ---- */
 
-/* The end of a turn is announced along a tree in which each worker has up to this many children. */
+/* Maximum number of children of a worker in the tree along which workers exchange the end of all turns. */
 enum { FAN_OUT = 16 };
 
 struct turns_stage {
     const char *name;
-    uint64_t wished; /* workers at a time, TR_ALL or TR_AUTO_DEGREE */
+    uint64_t wished; /* stages.NAME.parallelism: number of workers at a time, TR_ALL or TR_AUTO_DEGREE */
     struct tr_degree degree;
     struct tr_stage_sum sum;
 };
@@ -26,12 +26,11 @@ struct turns_stage {
 struct tr_turns {
     struct turns_stage *stage;
     size_t n;
-    struct turns_stage *now; /* the stage whose turn this worker has */
-    int parallelism;         /* the number of workers at a time in it; 0: no limit */
-    double called, began;    /* when it asked for its turn, and when it got it */
+    struct turns_stage *now; /* stage between tr_turn_begin() and tr_turn_end(), or NULL */
+    int parallelism;         /* its current degree; 0: no limit */
+    double called, began;    /* tr_now() when this worker called tr_turn_begin(), and when its turn began */
 };
 
-/* A stage can have the parallelism that the job asks for only if workers wait for each other. */
 int tr_turns_open(tr_context *tr)
 {
     const tr_job *job = tr->job;
@@ -79,7 +78,7 @@ void tr_turns_close(tr_context *tr)
     tr->stages->turns = NULL;
 }
 
-/* Waits for a message of a worker, or until a worker has failed, which may not send its message. */
+/* Waits for a number from a worker, or until a worker has failed, because that worker may send no message. */
 static int turns_receive(tr_context *tr, int worker, double *number)
 {
     MPI_Request received, *request = &received;
@@ -102,7 +101,7 @@ static int turns_send(tr_context *tr, int worker, double number)
     return tr_wait_request(tr, &request, "another worker to take its turn");
 }
 
-/* Waits until all workers have ended. *seconds becomes the maximum over all of them: up a tree and down again. */
+/* Waits until all workers have ended their turns. Sets *seconds to its maximum over all workers, by messages up and down a tree. */
 static int turns_end_together(tr_context *tr, double *seconds)
 {
     int me = tr->active->worker, workers = tr_worker_set_size(tr->active);
@@ -118,7 +117,7 @@ static int turns_end_together(tr_context *tr, double *seconds)
     return TR_OK;
 }
 
-/* Waits for the worker that is `parallelism` before this one; 0: does not wait. */
+/* Waits until worker (this worker - parallelism) has ended its turn; parallelism 0: does not wait. */
 static int turns_wait(tr_context *tr, int parallelism)
 {
     int before = parallelism > 0 ? tr->active->worker - parallelism : -1;
@@ -131,7 +130,7 @@ static int turns_wait(tr_context *tr, int parallelism)
     return status;
 }
 
-/* Lets the worker that is `parallelism` after this one begin. */
+/* Tells worker (this worker + parallelism) to begin its turn; parallelism 0: does nothing. */
 static int turns_pass(tr_context *tr, int parallelism)
 {
     int next = parallelism > 0 ? tr->active->worker + parallelism : INT_MAX;
@@ -145,7 +144,7 @@ int tr_turn_begin(tr_context *tr, const char *stage)
     for (size_t i = 0; i < t->n; i++)
         if (strcmp(t->stage[i].name, stage) == 0) t->now = &t->stage[i];
     struct turns_stage *s = t->now;
-    if (!s) return TR_OK; /* a method that others use may name fewer stages */
+    if (!s) return TR_OK; /* code of several methods may use stages that this method does not name */
     bool limited = s->wished != TR_ALL && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED);
     t->parallelism = !limited                      ? 0
                      : s->wished == TR_AUTO_DEGREE ? tr_degree_next(&s->degree, INT32_MAX).parallelism
@@ -206,7 +205,7 @@ int tr_turns_show(tr_context *tr)
 
 /* ---- stragglers on purpose (stage.h) ---- */
 
-/* The stream of random numbers that chooses the slowed workers; the streams of workers are numbered from 0. */
+/* Number of the random stream that chooses the slowed workers. Streams of workers have numbers from 0 on. */
 enum { CHOOSE_SLOWED = -18 };
 
 int tr_slowed_workers(const struct tr_job *job, int workers)
@@ -215,7 +214,7 @@ int tr_slowed_workers(const struct tr_job *job, int workers)
     return tr_max_int(1, (int)lround(job->experiment.slow * workers));
 }
 
-/* Selection sampling, which chooses exactly the wanted number (Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 S). */
+/* Selection sampling: chooses exactly tr_slowed_workers() workers (Knuth, The Art of Computer Programming, volume 2, 3.4.2 S). */
 bool tr_is_slowed(const struct tr_job *job, int workers, int worker)
 {
     struct tr_rng rng;
@@ -229,7 +228,7 @@ bool tr_is_slowed(const struct tr_job *job, int workers, int worker)
     return false;
 }
 
-/* Returns the time of this clock so far: computing and transfers. */
+/* Returns the time of computing and transfers in this clock so far, with the nap. */
 static double straggler_own_time(const struct tr_straggler *s)
 {
     return tr_now() - s->begin - (s->tr->tables->traffic.wait_seconds - s->waited);
@@ -241,9 +240,9 @@ static double straggler_moving_time(const struct tr_straggler *s)
     return t->pull_seconds + t->push_seconds - s->moved - (s->network ? s->nap : 0);
 }
 
-/* Sleeps before the push of this clock. The naps add up to level - 1 times the total time of computing and transfers, but each nap
- * is proportional to the slow part of its own clock. The difference is corrected in the next nap. A push after a nap counts for
- * the next one. */
+/* Naps before the first push of this clock. The slow part of a clock is its time of computing (network: of transfers). All naps
+ * together take level - 1 times the total time of computing and transfers; each nap is proportional to the slow part of its own
+ * clock, and the difference is corrected in the next nap. A push after the nap belongs to the next nap. */
 static int straggler_nap(struct tr_straggler *s)
 {
     const double shortest = 50e-6, longest = 1e-3;
@@ -258,10 +257,10 @@ static int straggler_nap(struct tr_straggler *s)
     s->paid = slow;
     s->all = all;
     s->owed += planned;
-    double missing = s->level * s->least - s->natural - s->late; /* up to the least clock */
+    double missing = s->level * s->least - s->natural - s->late; /* until the minimum time of a clock */
     double wanted = fmax(s->owed, missing);
     if (wanted <= 0) return TR_OK;
-    /* short sleeps, so that the server and the scheduler of this rank answer within a millisecond, and sooner after messages */
+    /* sleeps for at most a millisecond at a time, and shorter after a message, so that other roles of this rank stay responsive */
     double begin = tr_now(), pause = shortest;
     for (double left; (left = begin + wanted - tr_now()) > 0;) {
         int did = 0;
@@ -325,8 +324,7 @@ int tr_straggler_end(struct tr_straggler *s)
     s->transferred += moving;
     s->computed += own - s->nap - moving;
     s->seconds += own;
-    /* oversleeping and the time after the sleep are subtracted from the next sleep, but not from many: a worker that was
-     * delayed for long does not run for many clocks without sleeping */
+    /* `late` shortens the next nap, but is limited, so that a worker which was delayed for long does not omit many naps */
     double due = s->level * fmax(s->least, s->natural);
     s->late = fmin(fmax(own + s->late - due, 0), s->least);
     return TR_OK;
@@ -350,20 +348,20 @@ static double worker_transfer_seconds(const struct tr_traffic *t)
     return t->wait_seconds + t->pull_seconds + t->push_seconds;
 }
 
-/* Returns whether workers wait for each other in a clock: for turns, or for other members of the group. */
+/* Returns whether a worker may wait in a clock for other workers: for its turn, or for members of its group. */
 static bool worker_waits_for_others(const struct tr_stage_run *run)
 {
     return run->at_once > 0 || run->tr->stages->turns || run->stage->schedule || run->stage->rotates;
 }
 
-/* Returns whether the leader starts and ends each round of the group. Rotating blocks need that if clocks do not synchronize the
- * workers: a member that starts its next clock could pull before other members have pushed. */
+/* Returns whether the leader of a group starts and ends each round. Rotating blocks need this without BSP, because a member could
+ * start its next clock and pull before other members have pushed. */
 static bool worker_has_rounds(const struct tr_stage_run *run)
 {
     return run->stage->schedule || (run->stage->rotates && !tr_sync_lockstep(run->tr->sync));
 }
 
-/* Handles messages of other ranks while this rank computes. */
+/* Polls while this rank computes or evaluates. */
 static void worker_poll(void *what)
 {
     struct tr_stage_run *run = what;
@@ -384,7 +382,7 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
                                   .slowed = run->straggler.slowed,
                                   .busy_seconds = run->straggler.seconds,
                                   .sums = {.clock = run->me.clock}};
-    /* the next clock would have pulled and waited as well: only the rest of the time is the cost of the evaluation */
+    /* pulls and waits are not counted as evaluation, because the next clock would need them without an evaluation, too */
     const struct tr_traffic *t = &tr->tables->traffic;
     double begin = tr_now() - worker_transfer_seconds(t);
     enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_EVALUATES);
@@ -411,7 +409,7 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
 
 /* ---- a clock ---- */
 
-/* Takes part in a clock without computing, if this worker or another rank has failed. Other workers do not wait for this one then. */
+/* Takes part in a clock without computing after a failure of any rank, so that no worker waits for this worker. */
 static int clock_stand_in(struct tr_stage_run *run)
 {
     if (run->status != TR_OK && worker_waits_for_others(run))
@@ -420,8 +418,8 @@ static int clock_stand_in(struct tr_stage_run *run)
     return run->status;
 }
 
-/* Computes, and measures the time without that of pulls and pushes. Each rank learns at its own time that another one has
- * failed; in rounds, whose members may wait for each other, the leader looks for a failure before all of them begin. */
+/* Computes a clock or round, and measures its time without pulls, pushes and waits. After a failure of another rank, it does not
+ * compute. Ranks learn of a failure at different times, so in rounds only the leader checks for it, before the round. */
 static int clock_compute(struct tr_stage_run *run)
 {
     if (run->status != TR_OK ||
@@ -451,10 +449,10 @@ static int clock_compute(struct tr_stage_run *run)
     return clock_stand_in(run);
 }
 
-/* Message of the leader to each member before a round; the member answers with a status. Messages take 4 us for two ranks of a node;
- * nonblocking collectives would take 15 us. */
+/* Message of the leader to each member before a round. The member replies with its status after the round. On a node these messages
+ * take 4 µs for two ranks; nonblocking collectives would take 15 µs. */
 struct round_order {
-    int64_t again; /* another round follows; else the clock ends */
+    int64_t again; /* 1: a round begins; 0: the clock ends */
     tr_command command;
 };
 
@@ -490,7 +488,7 @@ static int rounds_lead(struct tr_stage_run *run)
             MPI_Irecv(&status, 1, MPI_INT64_T, tr_worker_rank(tr, tr->active, first + m), TR_TAG_DONE,
                       tr->wire, &requests[m]);
             TR_TRY(tr_wait_request(tr, &requests[m], "a member of the group to end its round"));
-            if (status != TR_OK) run->halted = true; /* the member reports the reason */
+            if (status != TR_OK) run->halted = true; /* the member itself reports its error */
         }
     }
     free(commands);
@@ -518,9 +516,9 @@ static int rounds_follow(struct tr_stage_run *run)
 
 /* ---- all clocks ---- */
 
-/* Evaluates if an evaluation is due. Under BSP, and in groups, whose members evaluate together, each worker's own clock decides.
- * Otherwise the first worker that reaches an evaluation asks for it, and the others evaluate when their current clock ends:
- * if each waited for its own clock, the sum would mix parameters of different times. */
+/* Evaluates if an evaluation is due. Under BSP, and in groups of several members, it is due when the worker's own clock has reached
+ * it. Otherwise the first worker that reaches an evaluation raises TR_CLOCK_ASKED, and all other workers evaluate when their
+ * current clock ends, so that all evaluate parameters of about the same time. */
 static int worker_report_if_due(struct tr_stage_run *run)
 {
     struct tr_sync *sync = run->tr->sync;
@@ -529,8 +527,7 @@ static int worker_report_if_due(struct tr_stage_run *run)
     int64_t due = run->me.clock / every;
     if (!tr_sync_lockstep(sync) && run->me.group_size == 1) {
         tr_clock_raise(sync->clock, TR_CLOCK_ASKED, due);
-        int64_t asked =
-            tr_clock_get(sync->clock, TR_CLOCK_ASKED); /* on another node it may not be known yet */
+        int64_t asked = tr_clock_get(sync->clock, TR_CLOCK_ASKED); /* may be lower on other nodes */
         if (asked > due) due = asked;
     }
     if (due < first) return TR_OK;
@@ -538,16 +535,16 @@ static int worker_report_if_due(struct tr_stage_run *run)
     return tr_stage_send_reports(run, first, due);
 }
 
-/* Returns the clock limit in the clocks of this worker. */
+/* Returns the clock limit as a value of me.clock. */
 static int64_t clock_limit(const struct tr_stage_run *run)
 {
     int64_t clocks = tr_clock_get(run->tr->sync->clock, TR_CLOCK_LIMIT);
     return tr_sync_lockstep(run->tr->sync) ? run->base + clocks : clocks;
 }
 
-/* Decides whether another clock begins. Under other modes than BSP the members of a group that wait for each other in every clock
- * could learn of a stop or of a pause at different clocks, and wait forever: there the leader decides, by messages. (After a
- * failure, a broadcast could receive data of an earlier sum.) */
+/* Decides whether another clock begins; *leaves = true: the stage stops or a pause was called. Without BSP, members of a group
+ * could learn of this at different clocks, and wait for each other forever. If they wait for each other in every clock, the leader
+ * decides, and sends its decision. (After a failure, a broadcast could receive data of an earlier sum.) */
 static int clock_decide(struct tr_stage_run *run, bool *leaves)
 {
     tr_context *tr = run->tr;
@@ -623,7 +620,7 @@ struct tr_sum {
     double numbers[];
 };
 
-/* Sums that did not end because a member failed. They are not freed, because MPI may still write to them. */
+/* List of sums that were not completed because a member failed. They are not freed, because MPI may still write to them. */
 static struct tr_sum *never_ended;
 
 int tr_group_sum_begin(tr_worker *me, const double *numbers, size_t n, tr_sum **sum)

@@ -614,8 +614,7 @@ bool tr_take_ascending(const unsigned char *at, size_t size, uint64_t limit, uin
 /* Defines R, the type in which elements of type T are compared. Integers are compared as doubles. */
 #define COMPARED_AS_R typedef __typeof__(_Generic((T)0, float : 0.0F, default : 0.0)) R
 
-/* Adds residuals to n units, and holds back units below their bounds. A macro, to compile the loop for the constant width 1 as
- * well. */
+/* Adds residuals to n units, and holds back units below their bounds. A macro, to compile it for the constant width 1, too. */
 #define HOLD_BACK(WIDTH)                                                                                     \
     for (size_t i = 0; i < n; i++) {                                                                         \
         T *u = update + i * (WIDTH), *k = rest + i * (WIDTH);                                                \

@@ -238,8 +238,7 @@ struct tr_encoded {
 /* Opens bytes (aligned to 8) as a message of this slice. TR_ERR_PEER: the bytes are not such a message. */
 int tr_encoded_open(const void *bytes, size_t size, const struct tr_slice *slice, struct tr_encoded *message);
 
-/* Decodes all n units of the slice; units that are not in the message become zero. TR_ERR_PEER: the message is damaged, and packed
- * is undefined. */
+/* Decodes all n units of the slice; units that are not in the message become zero. TR_ERR_PEER: the message is damaged. */
 int tr_decode_packed(const struct tr_encoded *message, void *packed);
 
 /* Sets *value to the values of all n units. They lie in the message if it is dense and in full precision. Otherwise they are

@@ -140,8 +140,7 @@ OPEN(ftrl, TR_FTRL)
  * The rule of agree was found by simulation. It approximately averages updates that have one direction, because their sum would
  * overshoot, and adds orthogonal updates, because their mean would waste work. Each share applies it to its part of the updates.
  *
- * The sum of a version is a list of units while it has less than half of all units, then an array. With hash storage it stays a
- * list.
+ * The sum of a version is a list of units while it has less than half of all units, then an array (not with hash storage).
  */
 
 struct version {
@@ -279,8 +278,7 @@ static int version_revise_list(const tr_share *share, struct version *v, const t
 
 /* ---- reading a version ---- */
 
-/* The index of a unit in the sum of a version, or SIZE_MAX. Look up units in ascending order, with *next = 0 before the first
- * call. */
+/* The index of a unit in the sum of a version, or SIZE_MAX. Look up units in ascending order; set *next = 0 before. */
 static inline size_t version_place(const struct version *v, size_t unit, size_t *next)
 {
     if (!v->unit) return unit;

@@ -19,8 +19,7 @@
  *
  * The units that a rank holds are those for which it has partial sums: before the first round, the units of its own keys. Keys do
  * not change from clock to clock: they travel once, when the plan is made, and then values travel without keys (H. Zhao and J.
- * Canny 2014, "Kylix: a sparse allreduce for commodity clusters"). The rounds in reverse bring each rank the new values of its
- * keys.
+ * Canny 2014, "Kylix: a sparse allreduce for commodity clusters"). The rounds in reverse bring the new values back.
  *
  * Shares are divided into chunks, which are merged independently. A chunk is a range of positions that is equal in all shares. */
 
@@ -536,8 +535,7 @@ static size_t lane_message_bytes(const struct tr_merge *m, const struct lane *l,
     return sizeof(struct readers) + f->units[l->chunk] * m->table->unit_bytes;
 }
 
-/* Packs the values of a flow into a message. own: `from` has the values of own keys, by index; otherwise `from` is a share or the
- * values of held units. */
+/* Packs the values of a flow into a message. own: `from` has the values of own keys; otherwise, of a share or of held units. */
 static void lane_pack(const struct tr_merge *m, const struct lane *l, const struct flow *f, bool own,
                       const char *from, char *to)
 {
@@ -691,8 +689,7 @@ static int lane_next(struct tr_merge *m, struct lane *l)
             l->rounds = &m->spread;
             l->round = m->spread.n - 1;
         }
-        if (l->down)
-            return TR_OK; /* down, the first round is the last one of the plan, with values of the share */
+        if (l->down) return TR_OK; /* rounds run in reverse: the last one starts, with values of the share */
     } else if (l->round > 0) {
         l->round--;
     } else {

@@ -47,8 +47,7 @@ static int ring_compare(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Lists the points of all servers, ascending. They depend on the server's number alone, and all differ, since tr_mix() is a
- * bijection. */
+/* Lists the points of all servers, ascending. They depend on the server number alone. All differ: tr_mix() is a bijection. */
 static int ring_points(const struct tr_partition *p, struct tr_ring_point **points)
 {
     TR_TRY(TR_NEW(points, (size_t)p->servers * p->points));
@@ -106,8 +105,7 @@ int tr_partition_make(const struct tr_partition_options *options, uint64_t units
                            options->table);
         if (p.kind == TR_PARTITION_RING) TR_TRY(ring_points(&p, &p.ring));
     }
-    if (partition_is_placed(
-            &p)) { /* chooses the server of every block, and numbers the blocks of each server */
+    if (partition_is_placed(&p)) { /* chooses the server of each block, and its position there */
         if (p.blocks > TR_MOST_PLACED_BLOCKS)
             return tr_fail(TR_ERR_CONFIG,
                            "table %s: %llu blocks of %llu are more than the %d that every rank can list: "

@@ -1,5 +1,4 @@
-/* Replicas (trireme/replica.h): memory and file, chunks, transfers from and to the tables, and the workers that use a replica
- * together.
+/* Replicas (trireme/replica.h): memory and file, chunks, transfers from and to the tables, and workers that share a replica.
  *
  * A chunk is a range of keys. While it is in memory it has a frame: the memory for the values of one chunk in every array. If
  * memory suffices for all chunks, frame and chunk have the same number, and arrays are contiguous. To hold a chunk is to have its
@@ -345,13 +344,11 @@ static int replica_fetch_from(struct tr_replica *l, int node, int part, int part
 /* ======== chunks ========
  *
  * In mode TR_UPDATE_LOCKED, one worker at a time holds a chunk. In the other modes several workers can hold a chunk together,
- * because they change numbers atomically or accept races; if all chunks fit into memory, they need not hold it, as it is not
- * evicted.
+ * because they change numbers atomically or accept races. If all chunks fit into memory, they need not hold it.
  *
- * To visit a chunk is to read or change its values. Frames are in a heap, ordered by the stamps that their chunks had when the heap
- * was updated. A visit only writes the chunk's stamp. Eviction inspects the top of the heap: if the chunk has a newer stamp, the
- * frame sinks. Stamps only grow, so the frame that stays on top has the least stamp: its chunk was visited (lru) or loaded (fifo)
- * the longest time ago. */
+ * To visit a chunk is to access it. Frames are in a heap, ordered by the stamps that their chunks had when the heap was updated. A
+ * visit only writes the chunk's stamp. Eviction inspects the top of the heap: if the chunk has a newer stamp, the frame sinks.
+ * Stamps only grow, so a frame that stays on top has the chunk that was visited (lru) or loaded (fifo) longest ago. */
 
 /* ---- locks ---- */
 
@@ -484,8 +481,7 @@ static int frame_take(struct tr_replica *l, uint32_t *frame, bool *found)
     bool changed = atomic_load_explicit(&chunk->changed, memory_order_relaxed);
     int status = changed ? chunk_transfer(l, true, c) : TR_OK;
     if (status == TR_OK) {
-        if (changed)
-            atomic_store(&chunk->stored, 1); /* before `changed` is cleared: see replica_give_part() */
+        if (changed) atomic_store(&chunk->stored, 1); /* before `changed`: see replica_give_part() */
         atomic_store(&chunk->changed, 0);
         atomic_store_explicit(&chunk->here, 0, memory_order_relaxed);
         atomic_fetch_add_explicit(&head->absent, 1, memory_order_relaxed);
@@ -752,8 +748,7 @@ static int replica_open_file(struct tr_replica *l)
     }
     int sent = tr_broadcast(l->tr, TR_SET_NODE, 0, path, sizeof path);
     if (status == TR_OK) status = sent;
-    if (!makes && status == TR_OK &&
-        *path) { /* without a path, the first rank of the node reports the error */
+    if (!makes && status == TR_OK && *path) { /* without a path, the first rank reports the error */
         l->file = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
         if (l->file < 0)
             status = tr_fail(TR_ERR_NO_OUTPUT, "%s: the file of a local model cannot be opened: %s", path,
@@ -1007,8 +1002,7 @@ static bool replica_differ(enum tr_dtype dtype, size_t n, void *now, void *value
     return some;
 }
 
-/* Fetches the tables' values of the n chunks in the list to `spare`, array after array; or, adds, adds the changes in `spare` to
- * the tables. */
+/* Fetches the tables' values of the n chunks in the list to `spare` or, if `adds`, adds the changes in `spare` to the tables. */
 static int replica_move_batch(struct tr_replica *l, size_t n, bool adds)
 {
     char *spare = l->spare;

@@ -1,5 +1,4 @@
-/* Rows in any order: pulls as a stream, and updates of sparse rows (see view.h). A want is the index of a unit in the plan of a
- * pull. */
+/* Rows in any order: pulls as a stream, and updates of sparse rows (view.h). A want is the index of a unit in a pull's plan. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -238,8 +237,7 @@ int tr_rows_settle(struct tr_table *t)
 /* Defaults without a job. */
 enum { AHEAD = 4, ROW_BYTES = 1 << 18 };
 
-/* Minimum time between two polls in seconds. Polls delay computing, but they progress MPI and, with more ranks than cores, yield
- * the core. */
+/* Minimum seconds between two polls. Polls delay computing, but progress MPI and, with more ranks than cores, yield the core. */
 static const double look_after = 500e-6;
 
 int tr_rows_open(struct tr_table *t)
@@ -620,8 +618,7 @@ static int rows_deliver_cached(struct pull *p, uint32_t want, bool *did)
 }
 
 /* Delivers rows while no answer has arrived: first subscribed rows, then units that other workers of the node fetch (trying each
- * once), then rows that this rank reads directly. With a subscription, the latter wait until all updates of clocks < least are in
- * them. */
+ * once), then rows that this rank reads directly. With a subscription, these wait for all updates of clocks < least. */
 static int rows_deliver_others(struct pull *p, bool *did)
 {
     const struct tr_table *t = p->table;

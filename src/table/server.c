@@ -102,9 +102,7 @@ void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending)
 
 uint32_t tr_request_number(struct tr_tables *tables)
 {
-    enum {
-        NUMBERS = 16384
-    }; /* far more than are in flight at any time, and below MPI's smallest tag limit */
+    enum { NUMBERS = 16384 }; /* far more than are ever in flight, and below MPI's smallest tag limit */
     tables->next_request = tables->next_request % NUMBERS + 1;
     return tables->next_request;
 }

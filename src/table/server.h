@@ -97,7 +97,7 @@ struct tr_wire tr_pull_wire(const struct tr_table *table, bool exact);
 
 /* ======== the server role ======== */
 
-/* Messages are handled in the order of their arrival, without waiting. Key sets are identified by rank and tag. All functions are
+/* Messages are handled in the order of arrival, without waiting. Key sets are identified by rank and tag. All functions are
  * local. */
 
 /* Poll function: completes sends, then handles messages to this rank as a server. what: the tr_tables. */
@@ -169,8 +169,7 @@ void tr_use_follow(struct tr_table *table);
  *
  * add and scale are linear, so under BSP they get the sum of a clock's updates, as optimizers do. assign and max get the updates
  * one by one in the order of workers, so the last assignment wins. scale multiplies integers as doubles and rounds the product. max
- * ignores NaN; as tables begin with zeros, it never stores a negative number. Optimizers need TR_F32 or TR_F64 and a
- * tr_optimizer. */
+ * ignores NaN; as tables begin with zeros, it never stores a negative number. Optimizers need reals and a tr_optimizer. */
 extern const tr_function tr_builtin_functions[];
 extern const size_t tr_builtin_function_count;
 extern const tr_answer tr_builtin_answers[];

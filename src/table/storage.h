@@ -1,8 +1,7 @@
 /* Storage of the servers' shares: dense shares, hash maps and sparse rows.
  *
  * A dense share lies in shared memory of its node. Ranks of the node read it and add to it directly; ranks of other nodes access it
- * by an RMA window. Behind its values lie a struct tr_share_line and one lock per 1024 units, which is held while units are
- * added. */
+ * by an RMA window. Behind its values lie a struct tr_share_line and one lock per 1024 units, held while units are added. */
 #ifndef TR_TABLE_STORAGE_H
 #define TR_TABLE_STORAGE_H
 
@@ -131,8 +130,7 @@ int tr_hash_list_add(struct tr_hash_list *list, struct tr_hashmap *map, const ui
  *
  * In messages an entry is the gap between its column and the previous one (codec.h), and its value. An integer is written like a
  * gap, with its sign in the lowest bit (the zigzag encoding of Protocol Buffers); a real is 4 bytes in the byte order of the
- * machine. The number of entries (uint32) precedes a row or a part of a row. So an entry with a small integer takes 2 to 3
- * bytes. */
+ * machine. The number of entries (uint32) precedes a row or a part of a row. A small integer takes 2 to 3 bytes. */
 
 struct tr_sparse_row {
     uint32_t n, room; /* number of entries, and number for which there is memory */
@@ -207,8 +205,7 @@ struct tr_sparse_head {
     uint32_t from;  /* column at which the rest of this row starts */
 };
 
-/* Answers n requests (an unaligned array): writes rows to `room` bytes at out, and fills the head. TR_ERR_PEER: a row does not
- * exist. */
+/* Answers n requests (an unaligned array): writes rows to `room` bytes at out, and fills the head. TR_ERR_PEER: unknown row. */
 int tr_sparse_answer(const struct tr_sparse *sparse, uint32_t n, const void *requests, unsigned char *out,
                      size_t room, struct tr_sparse_head *head);
 

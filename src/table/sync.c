@@ -9,8 +9,7 @@ struct clock_line {
     _Alignas(64) _Atomic int64_t word[TR_CLOCK_WORDS];
 };
 
-/* Shared memory of a node. Behind `rank`, which has the words of each rank of the node, lies a line with the activity of each
- * rank. */
+/* Shared memory of a node. `rank` has the words of each rank of the node, followed by a line with the activity of each rank. */
 struct clock_board {
     struct clock_line world; /* minima and maxima over all ranks */
     struct clock_line node;  /* minima and maxima over the ranks of this node */
@@ -251,8 +250,7 @@ static bool view_rests(const struct tr_sync *s, const struct tr_view_state *v)
 }
 
 /* Starts a pull. A table that keeps versions is read at the highest version that all its servers are known to have: the maximum of
- * TR_CLOCK_VERSION, TR_CLOCK_WRITTEN, and this worker's last push + 1. Node pulls need clocks, so they are used only inside a
- * stage. */
+ * TR_CLOCK_VERSION, TR_CLOCK_WRITTEN, and this worker's last push + 1. Node pulls are used only inside a stage. */
 static int view_start_pull(struct tr_sync *s, struct tr_view_state *v, void *into, int64_t clock)
 {
     int64_t version = -1;
@@ -507,8 +505,7 @@ int tr_sync_tick(struct tr_sync *s)
         tables->traffic.pushes--; /* an empty push, only because servers wait for it, is not counted */
     }
     for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_rows_end_clock(tables->table[i], s->now));
-    for (size_t i = 0; i < tables->count;
-         i++) { /* starts merges to which this worker contributes no update */
+    for (size_t i = 0; i < tables->count; i++) { /* starts merges without an update of this worker */
         struct tr_table *t = tables->table[i];
         if (!t->merge || t->updating_views > 0 || tr_table_next_update(t, s->now) > s->now) continue;
         TR_WAIT_UNTIL(tr, !tr_merge_busy(t), "the merge of table %s", t->name);

@@ -44,8 +44,7 @@ static int table_partition(struct tr_table *t, const tr_table_options *options, 
     return TR_OK;
 }
 
-/* Checks route and push for hash storage. Other ranks cannot access a hash map directly, because it moves in memory when it
- * grows. */
+/* Checks route and push for hash storage. Other ranks cannot access a hash map directly, as it moves in memory when it grows. */
 static int table_check_hash(const tr_context *tr)
 {
     const tr_job *job = tr->job;

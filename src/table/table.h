@@ -184,8 +184,7 @@ static inline void tr_spin_unlock(atomic_uint *lock)
     atomic_store_explicit(lock, 0, memory_order_release);
 }
 
-/* Whether updates travel as messages, which cannot be merged. Under BSP servers hold them until all messages of a clock have
- * arrived. */
+/* Whether updates travel as messages, which are not merged. Under BSP servers hold messages until all of a clock have arrived. */
 static inline bool tr_table_by_message(const struct tr_table *t)
 {
     return t->use || t->hash || t->sparse || t->push == TR_PUSH_MESSAGE || t->filter.kind != TR_FILTER_NONE ||

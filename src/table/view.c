@@ -48,7 +48,7 @@ static uint32_t channel_get_span(const struct tr_channel *c)
 }
 
 /* Within the node, loads are fastest. Over a network, a get of contiguous units needs no work of the server. Scattered units are
- * requested, because a get sends 12 bytes for each block of its datatype. A get cannot round, and returns no version, which server
+ * requested, because a get sends 12 bytes for each block of its datatype. A get cannot round or return the version that server
  * functions need. */
 int tr_channel_choose_route(struct tr_channel *c)
 {
@@ -499,8 +499,7 @@ void tr_view_close(tr_view **view)
 
 /* ---- groups ---- */
 
-/* Starts a collective of a group in chunks: if `sums`, the sum of the members' arrays to the leader; otherwise a broadcast of the
- * leader's array. */
+/* Starts a collective of a group, in chunks: if `sums`, a reduction to the leader; otherwise a broadcast of the leader's array. */
 static void group_start(struct tr_view_state *v, void *array, struct group_way *way, bool sums)
 {
     size_t elements = v->view.n * v->view.width, chunks = (size_t)v->group->chunks;

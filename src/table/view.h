@@ -252,7 +252,7 @@ enum tr_cache_state tr_cache_claim(struct tr_node_cache *cache, uint64_t item,
 /* The value of an item. Call it to read after tr_cache_take(), or to write after a claim. */
 void *tr_cache_value(const struct tr_node_cache *cache, uint64_t item);
 
-/* Stores the version of a value that the caller has claimed and written, and returns the fetch. Others see it after
+/* Stores the version of a value that the caller has claimed and written. Returns the fetch, which others see after
  * tr_cache_put(). */
 struct tr_cache_fetch tr_cache_fetched(struct tr_node_cache *cache, uint64_t item, int64_t version);
 
