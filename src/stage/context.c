@@ -132,7 +132,7 @@ int tr_context_read(int *argc, char ***argv, const struct tr_model_class *own, t
     if (status == TR_OK && *argc < 2)
         status = tr_fail(TR_ERR_USAGE, "usage: %s [JOB.yaml] [section.key=value \u2026]", (*argv)[0]);
     const char *word = status == TR_OK ? (*argv)[1] : "";
-    int file = !tr_job_is_setting(word) && (word[0] != '-' || !word[1]); /* other words are unknown options */
+    int file = !tr_job_is_setting(word) && (word[0] != '-' || !word[1]); /* 1: the word names a job file */
     const char *path = !file ? TR_NO_JOB_FILE : strcmp(word, "-") == 0 ? TR_STANDARD_INPUT : word;
     status = context_read_job(tr, status, own, path, *argc - 1 - file, *argv + 1 + file, &tr->job);
     if (status == TR_OK) *out = tr;

@@ -24,13 +24,13 @@ struct slot {
     bool comes;                   /* messages of the block are being received */
     bool awaited;                 /* the time until the block arrives counts as way_seconds (table.h) */
     bool leaves;                  /* messages of the block are being sent */
-    MPI_Request *received, *sent; /* by message */
+    MPI_Request *received, *sent; /* requests by message of the block */
 };
 
 struct tr_rotation {
     tr_context *tr;
     int members, member, depth, blocks;
-    size_t *bytes; /* by block */
+    size_t *bytes; /* by block: its size */
     bool taken;    /* this member has a block, between take and give */
     bool halted;   /* a block could not be given, because a member has failed */
     bool closes; /* tr_rotation_close() is running: members give their missing blocks even after a failure */

@@ -1,4 +1,6 @@
-/* A running stage: private to this folder. */
+/* A running stage: private to this folder. Participants are the ranks that take part in it: workers, servers and rank 0. In a
+ * pause, the clocks of all workers have stopped, so that a checkpoint or the best model can be copied, or an evaluation verified
+ * (run.c). */
 #ifndef TR_STAGE_RUN_H
 #define TR_STAGE_RUN_H
 
@@ -18,10 +20,10 @@ struct tr_stage_report {
 };
 enum { TR_AT_END = -1 };
 
-/* Times of the last clocks of worker 0: clock i is in seconds[i % TR_TIMED_CLOCKS]. */
+/* Duration of the last clocks of a worker: that of clock i is seconds[i % TR_TIMED_CLOCKS]. */
 enum { TR_TIMED_CLOCKS = 16 };
 struct tr_clock_times {
-    int64_t clocks;
+    int64_t clocks; /* number of clocks so far */
     double seconds[TR_TIMED_CLOCKS];
 };
 
@@ -32,7 +34,7 @@ struct tr_patience {
     int64_t since; /* number of evaluations since the best one */
 };
 
-/* State of a context (context.c). */
+/* State of a context that belongs to this folder. */
 struct tr_stages {
     double epoch; /* rank 0: epoch of the last evaluation */
     struct tr_observers observers;
@@ -54,7 +56,7 @@ struct tr_stage_run {
     int status;     /* first failure of this worker; it then takes part in clocks without computing */
     bool halted;    /* on a leader: a member of the group has failed, and there are no more rounds */
     int64_t base;   /* me.clock when the clock window was last set to 0 */
-    int64_t called; /* number of the last pause */
+    int64_t called; /* number of the last pause of this run (TR_CLOCK_CALLED) */
     double compute_seconds, evaluate_seconds;
     struct tr_straggler straggler;
     int64_t reported; /* number of the last evaluation that this worker has reported */
@@ -88,7 +90,7 @@ struct tr_stage_run {
     struct tr_heterogeneity heterogeneity; /* measured at the last evaluation */
 };
 
-/* Returns whether workers evaluate and the scheduler sums up. */
+/* Returns whether the stage has evaluations. */
 static inline bool tr_stage_is_evaluated(const struct tr_stage_run *run)
 {
     return run->stage->evaluate && run->stage->summarize;

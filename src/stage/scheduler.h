@@ -1,6 +1,6 @@
 /* The scheduler: which stage or task runs next, on which ranks, and on how many workers. The stages of a task (trireme/stage.h) and
- * the tasks of a job (src/cli/tasks.c) are units of work that are scheduled in the same manner. Rank 0 sends an order to the ranks
- * of a unit that can begin. They carry out the order, and one of them (the reporter) reports the end to rank 0. */
+ * the tasks of a job (src/cli/tasks.c) are scheduled in the same manner. When work can begin, rank 0 sends an order to the ranks
+ * that it chooses. They carry out the order, and one of them (the reporter) reports the end to rank 0. */
 #ifndef TR_STAGE_SCHEDULER_H
 #define TR_STAGE_SCHEDULER_H
 
@@ -107,7 +107,7 @@ struct tr_scheduled {
 
 struct tr_schedule {
     int ranks, nodes;
-    int *node_of;  /* by rank */
+    int *node_of;  /* by rank: its node, where nodes are numbered in reverse */
     int *owner;    /* by rank: the task that runs on it, or -1 */
     int *holds;    /* by rank: data of the last task on it, or -1 */
     int *held;     /* by data: number of free ranks whose last task had these data */

@@ -38,7 +38,7 @@ struct tr_straggler {
     bool on;      /* times are measured: the job sets experiment.slow or experiment.clock */
     bool slowed;  /* this worker is slowed */
     double level; /* experiment.level if slowed, else 1 */
-    double least; /* experiment.clock */
+    double least; /* experiment.clock: minimum time of a clock in seconds; 0: none */
     bool network; /* naps are proportional to transfers instead of computing, and count as transfers */
 
     bool computing, napped; /* this clock is being computed; it had its nap */
@@ -70,12 +70,12 @@ struct tr_heterogeneity {
     double reached;
 };
 
-/* Prints "heterogeneity: asked 2, reached 1.98: 2 of 8 workers slowed", and advice if the levels differ much. */
+/* Prints for example "heterogeneity: asked 2, reached 1.98: 2 of 8 workers slowed", and advice if the levels differ much. */
 void tr_heterogeneity_say(const tr_context *tr, const struct tr_heterogeneity *heterogeneity);
 
 /* ---- progress ---- */
 
-/* One finished evaluation, for the observer of progress. */
+/* A complete evaluation, an argument of the observer of progress. */
 struct tr_progress_row {
     int64_t clock;
     double epoch;   /* mean number of passes over the data of the workers */

@@ -273,7 +273,7 @@ static inline bool tr_take_gap(const unsigned char **at, const unsigned char *en
     return false;
 }
 
-/* ---- lists of ascending numbers: gaps, or the first number and a bitmap if that is shorter ---- */
+/* ---- lists of ascending numbers: written as gaps, or as the first number and a bitmap if that is shorter ---- */
 
 /* Maximum number of bytes for a list of n numbers. */
 static inline size_t tr_ascending_room(uint32_t n)

@@ -528,7 +528,7 @@ static size_t top_bytes(uint32_t n)
     return sizeof(struct tr_top) + n * sizeof(struct tr_top_pair);
 }
 
-/* Sorts n pairs and writes the best k. */
+/* Sorts n pairs, and writes the first k of them as the result of answer top. */
 static void top_result(struct tr_top_pair *pair, size_t n, uint32_t k, void *result, size_t *bytes)
 {
     struct tr_top top = {.k = k, .n = (uint32_t)tr_min_size(n, k)};
@@ -723,7 +723,7 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved)
     T to = (old > 0 ? -l1 : old < 0 ? l1 : held) + g - d * old;                                              \
     T beyond = to > l1 ? l1 - to : to < -l1 ? -l1 - to : 0;                                                  \
     *a = to;                                                                                                 \
-    *w = g != 0 ? beyond / d : old; /* g = 0 would give `old` up to rounding */
+    *w = g != 0 ? beyond / d : old; /* if g is 0, beyond / d is `old` except for rounding */
 
 double tr_optimizer_rate(const tr_optimizer *o, int64_t clock)
 {

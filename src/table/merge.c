@@ -489,7 +489,7 @@ struct readers {
     uint32_t not_all; /* some worker will not read the keys that it pushes, or not by route auto */
 };
 
-/* A chunk in flight. */
+/* State of one of the chunks in flight. */
 struct lane {
     const struct rounds *rounds; /* the plan by which the chunk travels */
     uint32_t chunk;
@@ -625,7 +625,8 @@ static int lane_post(struct tr_merge *m, struct lane *l)
     return TR_OK;
 }
 
-/* Ends a round whose messages have arrived: adds updates to the sums or to the share (up), or writes new values (down). */
+/* Ends a round whose messages have arrived: adds the updates in them to the sums or the share (up), or unpacks new values
+ * (down). */
 static int lane_finish(struct tr_merge *m, struct lane *l)
 {
     const struct tr_table *t = m->table;
@@ -836,7 +837,7 @@ int tr_merge_open(struct tr_table *t)
     } else {
         tr_subscription_discard(t);
     }
-    if (sum[1] == 0) return TR_OK; /* no rank updates it */
+    if (sum[1] == 0) return TR_OK; /* no rank has a merged view of the table */
     MPI_Comm comm = MPI_COMM_NULL;
     if (!t->merges_shared)
         tr_comm_split(tr, tr->world, t->server >= 0 || tr_works(tr) ? 0 : MPI_UNDEFINED, tr->rank,

@@ -441,7 +441,7 @@ static bool node_pull_share(struct tr_node_pull *p)
         struct node_source *s = &p->source[server];
         for (uint32_t i = 0; s->list && i < s->all.n; i++) s->all.position[i] = (uint32_t)s->list[i];
     }
-    tr_meet(tr, tr->node, node_opening); /* no rank reads a list before it is written */
+    tr_meet(tr, tr->node, node_opening); /* before another rank reads these positions */
     return true;
 }
 

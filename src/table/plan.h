@@ -61,10 +61,10 @@ struct tr_partition {
     bool unbounded;
     uint64_t units, block, blocks; /* number of units, units per block, number of blocks */
     uint32_t servers;
-    unsigned half_bits; /* the permutation works on numbers of 2 × half_bits bits */
+    unsigned half_bits; /* hash and range-hash: π permutes numbers of 2 × half_bits bits */
 
-    /* ring and own */
-    uint32_t points;
+    /* ---- ring and own ---- */
+    uint32_t points;            /* ring: number of points of each server */
     struct tr_location *placed; /* by block: its location; positions count blocks */
     uint32_t *first;            /* by server: index of its first block in block_at; servers + 1 entries */
     uint32_t *block_at;         /* block numbers, by server and position */
@@ -114,7 +114,7 @@ uint64_t tr_partition_unit(const struct tr_partition *partition, uint32_t server
 /* Returns the word of table.partition, or "own". */
 const char *tr_partition_name(enum tr_partition_kind kind);
 
-/* A checksum of the partition, which ranks compare. */
+/* Returns a checksum of the partition, by which ranks check that theirs are equal. */
 uint64_t tr_partition_print(const struct tr_partition *partition);
 
 /* ======== plans: keys → segments by server ========
@@ -130,7 +130,7 @@ struct tr_run {
 };
 
 struct tr_segment {
-    uint32_t n; /* units at this server */
+    uint32_t n; /* number of units */
     /* by unit: its index in the caller's memory, which is index of the key × pieces + piece; NULL: 0 .. n-1 */
     uint32_t *local;
     uint32_t *position; /* by unit: its position in the server's share; NULL with hash storage */

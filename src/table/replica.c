@@ -146,7 +146,7 @@ static int replica_note(struct tr_replica *l, int status)
 {
     int none = TR_OK;
     if (status == TR_OK || atomic_load(&l->head->failed) != TR_OK) return status;
-    if (atomic_exchange(&l->head->noted, 1)) return status; /* another worker writes its text */
+    if (atomic_exchange(&l->head->noted, 1)) return status; /* another worker was first */
     snprintf(l->head->why, sizeof l->head->why, "%s", tr_error_text());
     atomic_compare_exchange_strong(&l->head->failed, &none, status);
     return status;

@@ -74,7 +74,7 @@ struct pull {
 
 struct row_push;
 
-/* State of a table on this rank from one pull to the next. */
+/* State of the rows of a table on this rank, between pulls and pushes. */
 struct tr_rows {
     struct row_push *push; /* by server; NULL: no rows were pushed yet */
     struct pull *pull;     /* the running pull, or NULL */
@@ -234,7 +234,7 @@ int tr_rows_settle(struct tr_table *t)
 
 /* ======== pulling rows ======== */
 
-/* Defaults without a job. */
+/* Values of table.ahead and table.row_bytes if there is no job. */
 enum { AHEAD = 4, ROW_BYTES = 1 << 18 };
 
 /* Minimum seconds between two polls. Polls delay computing, but progress MPI and, with more ranks than cores, yield the core. */

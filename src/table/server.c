@@ -122,7 +122,7 @@ struct tr_wire tr_pull_wire(const struct tr_table *t, bool exact)
 
 /* ======== the server role ======== */
 
-/* A registered key set. */
+/* A registered key set, and its client. */
 struct client {
     int rank;
     uint32_t tag;
@@ -147,7 +147,7 @@ struct held {
 };
 
 struct tr_serving {
-    struct client **client; /* key sets, by rank and tag */
+    struct client **client; /* key sets, sorted by rank and tag */
     size_t clients, capacity;
     size_t pushing;     /* number of key sets whose updates are pushed */
     int64_t served;     /* BSP: number of clocks of this stage whose updates have been added */
@@ -865,7 +865,7 @@ int64_t tr_server_settled(const struct tr_table *t)
     return server_holds(t) ? t->serving->served : INT64_MAX;
 }
 
-/* Updates are added in a fixed order, so that results are reproducible. Updates of later clocks stay in the list. */
+/* Updates are added in the order of ranks and tags, so that results are reproducible. Those of later clocks stay in the list. */
 int tr_server_serve(struct tr_table *t, int64_t visible, int *did)
 {
     struct tr_serving *s = t->serving;

@@ -725,7 +725,7 @@ uint32_t tr_sparse_write(bool real, uint32_t n, const uint32_t *column, const vo
             memcpy(at, &values[i], sizeof *values);
             at += sizeof *values;
         } else {
-            at = tr_put_gap((uint32_t)(values[i] << 1 ^ (0u - (values[i] >> 31))), at); /* zigzag */
+            at = tr_put_gap((uint32_t)(values[i] << 1 ^ (0u - (values[i] >> 31))), at); /* zigzag encoding */
         }
     }
     memcpy(out, &i, sizeof i);

@@ -59,7 +59,7 @@ static void clock_send(MPI_Win window, int rank, int at, const int64_t *value)
     MPI_Win_flush_local(rank, window);
 }
 
-/* Publishes a word on this node and, from the scheduler, on all nodes. */
+/* Raises a word for all ranks of this node and, on the scheduler, for all ranks of all nodes. */
 static void clock_publish(struct tr_clock *c, int word, int64_t value)
 {
     clock_raise(&c->board->world.word[word], value);
@@ -589,7 +589,7 @@ int tr_sync_begin(struct tr_sync *s)
                                           [TR_CLOCK_READ] = works,
                                           [TR_CLOCK_PUSHED] = s->tells_rows,
                                           [TR_CLOCK_VERSION] = sync_own_version(s) != INT64_MAX};
-    bool first = true; /* the lowest rank of the node that takes part in the stage */
+    bool first = true; /* this rank is the lowest participant of its node */
     for (int rank = 0; rank < tr->rank; rank++)
         if (tr_same_node(tr, rank) && tr_participates(tr->active, rank)) first = false;
     c->resetting = true;
@@ -652,7 +652,7 @@ int tr_sync_barrier(struct tr_sync *s)
             v->ahead_started = false;
         }
     }
-    /* servers and the scheduler wait here during the whole stage */
+    /* ranks that are no workers wait and poll here during the whole stage */
     TR_TRY(tr_barrier(s->tr, s->tr->active->participants, s->works ? "all ranks to end a stage" : NULL));
     for (size_t i = 0; i < tr->tables->count; i++)
         TR_WAIT_UNTIL(tr, !tr_merge_busy(tr->tables->table[i]), "the last merges to bring new values");

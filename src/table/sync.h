@@ -34,7 +34,7 @@ static inline bool tr_sync_lockstep(const struct tr_sync *sync)
     return sync->staleness == 0;
 }
 
-/* Starts a stage at clock 0. Collective over its participants. */
+/* Starts a stage at clock 0. Collective over its participants: workers, servers and the scheduler (tr_worker_set). */
 int tr_sync_begin(struct tr_sync *sync);
 
 /* Starts the first clock, after all views of the stage were opened and tr_tables_ready() has returned. Local. */
@@ -129,7 +129,7 @@ struct tr_rank_seen {
 /* Sets the state of this rank, and returns the previous state. */
 enum tr_rank_state tr_clock_say(struct tr_clock *clock, enum tr_rank_state state);
 
-/* Sets state, clock and seconds of this rank. */
+/* Sets state, clock and seconds of this rank's activity. */
 void tr_clock_count(struct tr_clock *clock, struct tr_rank_seen seen);
 
 /* On rank 0: stores the activity of a rank of another node, as it has reported it. */

@@ -108,7 +108,7 @@ struct tr_table {
     uint32_t updating_views; /* view.c: number of this worker's views whose updates are merged */
 };
 
-/* Bytes of this rank's share. */
+/* Returns the size of this rank's share in bytes; 0 with hash storage. */
 static inline uint64_t tr_table_bytes(const struct tr_table *t)
 {
     if (t->sparse_share) return tr_sparse_bytes(t->sparse_share);
@@ -144,7 +144,7 @@ struct tr_tables {
     char *inbox;                /* buffer of the message that was received last */
     size_t inbox_size;
     char *packed;   /* scratch: values of a message before encoding or after decoding */
-    uint32_t *unit; /* scratch: the units of a message */
+    uint32_t *unit; /* scratch: the numbers of the units of a message */
     size_t packed_size, unit_size;
     bool exact; /* views are read without rounding now, regardless of table.precision */
     uint32_t next_request;
@@ -208,7 +208,7 @@ static inline int64_t tr_table_next_update(const struct tr_table *t, int64_t clo
 
 /* ======== all tables of a context, from stage to stage ========
  *
- * After a stage has opened its views, tr_tables_ready() opens merges and node pulls for them. While another stage runs, the views
+ * When a stage has opened its views, tr_tables_ready() opens merges and node pulls for them. While another stage runs, the views
  * and merges of a stage are suspended, not closed: opening them again would take all ranks, and far longer than a short stage. */
 
 /* Local. TR_ERR_CONFIG: there are fewer servers than table.servers, or hash storage does not fit to table.route or table.push. */

@@ -78,7 +78,7 @@ MPI_Datatype tr_type_of_units(const struct tr_table *t, size_t n, const int *len
     return type;
 }
 
-/* Makes the datatypes of get and accumulate. */
+/* Makes the MPI datatypes of gets and accumulates, with a block for each run or unit of the segment. */
 static int channel_open_types(struct tr_channel *c)
 {
     const struct tr_segment *s = c->segment;
