@@ -69,7 +69,7 @@ static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluati
 {
     const struct logistic *lr = state;
     evaluation->objective = sums->sum[0] / (double)lr->data->total_rows;
-    evaluation->metric = sums->sum[1] / (double)lr->data->total_rows;
+    evaluation->metric[0] = sums->sum[1] / (double)lr->data->total_rows;
     return TR_OK;
 }
 
@@ -115,8 +115,7 @@ int main(int argc, char **argv)
                       .clocks = (int64_t)epochs,
                       .evaluate_every = 5,
                       .epochs_per_clock = 1,
-                      .metric_name = "accuracy",
-                      .metric_ascends = true,
+                      .metric = {{"accuracy", true}},
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate,

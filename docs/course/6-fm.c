@@ -177,7 +177,7 @@ static int summarize(void *model, const tr_report *sums, tr_evaluation *evaluati
 {
     struct fm *m = model;
     evaluation->objective = sums->sum[0] / (double)m->data->total_rows;
-    evaluation->metric = sums->sum[1] / (double)m->data->total_rows;
+    evaluation->metric[0] = sums->sum[1] / (double)m->data->total_rows;
     return isfinite(evaluation->objective) ? TR_OK : tr_fail(TR_ERR_DIVERGED, "the objective is not finite");
 }
 
@@ -199,8 +199,7 @@ static int train(void *model)
                       .clocks = m->clocks_per_pass * (int64_t)tr_job_number(job, "solve.epochs"),
                       .evaluate_every = m->clocks_per_pass * (int64_t)tr_job_number(job, "report.every"),
                       .epochs_per_clock = 1 / (double)m->clocks_per_pass,
-                      .metric_name = "accuracy",
-                      .metric_ascends = true,
+                      .metric = {{"accuracy", true}},
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate_clock,

@@ -118,32 +118,38 @@ typedef struct tr_worker {
 } tr_worker;
 
 /* Sums over all workers, from which an evaluation is computed. */
-enum { TR_SUMS = 16 };
+enum { TR_SUMS = 32 };
 typedef struct tr_report {
     int64_t clock;
     double sum[TR_SUMS];
 } tr_report;
 
+/* A metric on test data, for example "accuracy". name NULL: none */
+enum { TR_METRICS = 4 };
+typedef struct tr_stage_metric {
+    const char *name;
+    bool ascends; /* a higher value is better */
+} tr_stage_metric;
+
 /* The result of an evaluation. NaN stands for a value that does not exist. */
 typedef struct tr_evaluation {
-    double objective, gap; /* gap: proven relative distance from the optimum */
-    double metric;         /* on test data, named tr_stage.metric_name */
-    double epoch;          /* passes over the data so far, if they do not follow from the clock (in tasks) */
-    bool stop;             /* end the stage */
-    bool estimated;        /* the gap is not proven */
+    double objective, gap;     /* gap: proven relative distance from the optimum */
+    double metric[TR_METRICS]; /* on test data, of tr_stage.metric */
+    double epoch;   /* passes over the data so far, if they do not follow from the clock (in tasks) */
+    bool stop;      /* end the stage */
+    bool estimated; /* the gap is not proven */
 } tr_evaluation;
 
 typedef struct tr_stage {
     const char *name;
     void *state; /* argument of the functions below; each rank has its own */
     int64_t clocks;
-    int64_t evaluate_every;     /* clocks between evaluations; 0: at the end only */
-    double epochs_per_clock;    /* for progress */
-    double gap_goal;            /* proven gap at which the stage ends, for progress; 0: none */
-    const char *objective_name; /* for example "inertia"; NULL: "objective" */
-    bool ascends;               /* the objective increases, as a likelihood does */
-    const char *metric_name;    /* metric on test data, for example "accuracy"; NULL: none */
-    bool metric_ascends;        /* a higher metric is better, for solve.patience */
+    int64_t evaluate_every;             /* clocks between evaluations; 0: at the end only */
+    double epochs_per_clock;            /* for progress */
+    double gap_goal;                    /* proven gap at which the stage ends, for progress; 0: none */
+    const char *objective_name;         /* for example "inertia"; NULL: "objective" */
+    bool ascends;                       /* the objective increases, as a likelihood does */
+    tr_stage_metric metric[TR_METRICS]; /* on test data; the first one decides for solve.patience */
 
     /* In a task: only one group runs the stage each time, the one that ran it least recently. */
     bool one_group;

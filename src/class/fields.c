@@ -421,9 +421,16 @@ int tr_members_send(tr_context *tr, const tr_member *list, size_t n)
 
 int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *v)
 {
-    double number[] = {v->objective, v->gap, v->metric, v->epoch, v->stop + 2 * v->estimated};
+    enum { OTHERS = 4 };
+    double number[OTHERS + TR_METRICS] = {v->objective, v->gap, v->epoch, v->stop + 2 * v->estimated};
+    memcpy(number + OTHERS, v->metric, sizeof v->metric);
     TR_TRY(tr_snapshot_common(snapshot, "verdict", TR_F64, sizeof number / sizeof *number, number));
-    *v = (tr_evaluation){number[0], number[1], number[2], number[3], (int)number[4] % 2 != 0, number[4] >= 2};
+    *v = (tr_evaluation){.objective = number[0],
+                         .gap = number[1],
+                         .epoch = number[2],
+                         .stop = (int)number[3] % 2 != 0,
+                         .estimated = number[3] >= 2};
+    memcpy(v->metric, number + OTHERS, sizeof v->metric);
     return TR_OK;
 }
 

@@ -253,13 +253,34 @@ static size_t task_before(const tr_job *job, size_t task, size_t i)
     return (size_t)(tr_job_task_of(job, job->task[task].after.item[i]) - job->task);
 }
 
-static struct merit merit_of(const tr_job *job, const struct tr_schedule *schedule, size_t task)
+/* Candidates with different losses have different metrics. Returns NULL if all are judged by the same metric, otherwise one that
+ * all classifiers, or all other models, have. */
+static const char *common_metric(const tr_job *job, const struct tr_schedule *schedule)
+{
+    const char *folder = NULL;
+    bool differ = false;
+    for (size_t i = 0; i < job->tasks; i++) {
+        for (size_t k = 0; job->task[i].run == TR_RUN_BEST && k < job->task[i].after.n; k++) {
+            size_t before = task_before(job, i, k);
+            const char *its = job->task[before].job->output;
+            if (schedule->task[before].state != TR_TASK_DONE) continue;
+            if (!folder) folder = its;
+            struct tr_outcome_seen first = tr_outcome_look(folder, NULL), seen = tr_outcome_look(its, NULL);
+            differ = differ || strcmp(first.name, seen.name) != 0;
+        }
+    }
+    if (!differ) return NULL;
+    return isfinite(tr_outcome_look(folder, "accuracy").value) ? "accuracy" : "rmse";
+}
+
+static struct merit merit_of(const tr_job *job, const struct tr_schedule *schedule, size_t task,
+                             const char *metric)
 {
     struct merit m = {.n = job->task[task].after.n};
     double squares = 0;
     for (size_t i = 0; i < m.n; i++) {
         size_t one = task_before(job, task, i);
-        m.seen = tr_outcome_look(job->task[one].job->output);
+        m.seen = tr_outcome_look(job->task[one].job->output, metric);
         if (schedule->task[one].state != TR_TASK_DONE || !isfinite(m.seen.value)) return (struct merit){0};
         m.mean += m.seen.value / (double)m.n;
         m.seconds += m.seen.seconds;
@@ -274,13 +295,14 @@ static void say_merits(const tr_context *world, const struct tr_schedule *schedu
 {
     static const char *const own[] = {"run", "after", "ranks", "priority", "output", "data.test"};
     const tr_job *job = world->job;
+    const char *metric = common_metric(job, schedule);
     bool headed = false;
     for (size_t i = 0; i < job->tasks; i++) {
         const struct tr_job_task *task = &job->task[i];
         char settings[512] = "";
         size_t at = 0;
         if (task->run != TR_RUN_BEST) continue;
-        struct merit m = merit_of(job, schedule, i);
+        struct merit m = merit_of(job, schedule, i, metric);
         if (m.n > 0 && !headed)
             tr_say(world, "%-12s  %12s  %10s  %11s  settings", "task", m.seen.name, "deviation", "took");
         headed = headed || m.n > 0;
@@ -309,8 +331,9 @@ static size_t find_best(const tr_job *job, const struct tr_schedule *schedule, c
 {
     struct merit most = {0};
     size_t best = job->tasks;
+    const char *metric = common_metric(job, schedule);
     for (size_t i = 0; i < job->tasks; i++) {
-        struct merit m = candidate[i] ? merit_of(job, schedule, i) : (struct merit){0};
+        struct merit m = candidate[i] ? merit_of(job, schedule, i, metric) : (struct merit){0};
         bool better = m.seen.ascends ? m.mean > most.mean : m.mean < most.mean;
         if (m.n == 0 || (most.n > 0 && !better)) continue;
         most = m;

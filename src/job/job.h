@@ -213,6 +213,7 @@ struct tr_job {
     } experiment;
     struct {
         uint64_t every;
+        struct tr_job_list metric;
         int progress;
     } report;
     struct {

@@ -731,6 +731,9 @@ static int check_settings(const struct tr_job *job)
     if (job->solve.patience > 0 && job->data.test.n == 0)
         return tr_job_fail(tr_job_where(job, "solve.patience"),
                            "solve.patience needs data.test: files, or a share of data.train as 10%%");
+    if (job->report.metric.n > 0 && job->data.test.n == 0)
+        return tr_job_fail(tr_job_where(job, "report.metric"),
+                           "report.metric needs data.test: files, or a share of data.train as 10%%");
     /* table.push=merge needs complete updates of all workers in the same clock. Updates that are filtered or rounded, and updates
      * that workers push at different times, are sent as messages. */
     const char *key = job->table.filter != TR_FILTER_NONE         ? "table.filter"

@@ -50,7 +50,8 @@ const struct tr_loss tr_loss_logistic = {
     .rarely_curved = true,
     .mean = logistic_mean,
     .constant = logistic_constant,
-    .metric = TR_METRIC_ACCURACY,
+    .metric = "log_loss",
+    .metric_times = 1,
     .liblinear = "L2R_LR L2R_LR_DUAL L1R_LR",
     .trees = {.gradients = logistic_gradients,
               .lightgbm = "binary sigmoid:1",
@@ -68,7 +69,8 @@ const struct tr_loss tr_loss_softmax = {
     .labels = TR_LABELS_CLASSES,
     .joint = true,
     .constant = softmax_constant,
-    .metric = TR_METRIC_ACCURACY,
+    .metric = "log_loss",
+    .metric_times = 1,
     .trees = {.lightgbm = "multiclass",
               .xgboost = {"multi:softprob", "softmax_multiclass_param", "num_class", NULL, "0"}}};
 
@@ -102,7 +104,8 @@ const struct tr_loss tr_loss_svm = {.type = "svm",
                                     .bounded_slope = true,
                                     .corner = svm_corner,
                                     .constant = svm_constant,
-                                    .metric = TR_METRIC_ACCURACY,
+                                    .metric = "hinge_loss",
+                                    .metric_times = 1,
                                     .liblinear = "L2R_L1LOSS_SVC_DUAL MCSVM_CS"};
 
 /* ---- l2svm, the squared hinge: max(0, 1 - y m)² ---- */
@@ -127,7 +130,8 @@ const struct tr_loss tr_loss_l2svm = {.type = "l2svm",
                                       .step = l2svm_step,
                                       .most_curvature = 2,
                                       .constant = l2svm_constant,
-                                      .metric = TR_METRIC_ACCURACY,
+                                      .metric = "squared_hinge_loss",
+                                      .metric_times = 1,
                                       .liblinear = "L2R_L2LOSS_SVC L2R_L2LOSS_SVC_DUAL L1R_L2LOSS_SVC"};
 
 /* ---- linear, squares: (m - y)² / 2 ---- */
@@ -164,7 +168,7 @@ const struct tr_loss tr_loss_linear = {
     .most_curvature = 1,
     .quadratic = true,
     .constant = mean_constant,
-    .metric = TR_METRIC_RMSE,
+    .metric = "rmse",
     .liblinear = "L2R_L2LOSS_SVR L2R_L2LOSS_SVR_DUAL L2R_L1LOSS_SVR_DUAL",
     .trees = {.gradients = linear_gradients,
               .unit_curvature = true,
@@ -195,9 +199,8 @@ const struct tr_loss tr_loss_huber = {
     .step = huber_step,
     .most_curvature = 1,
     .bounded_slope = true,
-    .metric = TR_METRIC_RMSE,
-    .figure = "huber",
-    .figure_times = 1,
+    .metric = "huber",
+    .metric_times = 1,
     .trees = {.gradients = huber_gradients,
               .unit_curvature = true,
               .median = true,
@@ -239,9 +242,8 @@ const struct tr_loss tr_loss_quantile = {
     .most_curvature = INFINITY,
     .bounded_slope = true,
     .corner = quantile_corner,
-    .metric = TR_METRIC_FIGURE,
-    .figure = "pinball",
-    .figure_times = 1,
+    .metric = "pinball",
+    .metric_times = 1,
     .trees = {.gradients = quantile_gradients,
               .unit_curvature = true,
               .quantile = true,
@@ -287,7 +289,7 @@ static const struct tr_loss tr_loss_absolute = {
     .most_curvature = INFINITY,
     .bounded_slope = true,
     .corner = absolute_corner,
-    .metric = TR_METRIC_RMSE,
+    .metric = "mae",
     .trees = {.gradients = absolute_gradients,
               .unit_curvature = true,
               .quantile = true,
@@ -344,9 +346,8 @@ const struct tr_loss tr_loss_poisson = {
     .most_curvature = INFINITY,
     .mean = poisson_mean,
     .constant = poisson_constant,
-    .metric = TR_METRIC_FIGURE,
-    .figure = "deviance",
-    .figure_times = 2,
+    .metric = "deviance",
+    .metric_times = 2,
     .trees = {.gradients = poisson_gradients,
               .lightgbm = "poisson",
               .xgboost = {"count:poisson", "poisson_regression_param", "max_delta_step", "0", "1"}}};
@@ -378,9 +379,8 @@ static const struct tr_loss tr_loss_logcosh = {.type = "logcosh",
                                                .curvature = logcosh_curvature,
                                                .most_curvature = 1,
                                                .bounded_slope = true,
-                                               .metric = TR_METRIC_RMSE,
-                                               .figure = "logcosh",
-                                               .figure_times = 1};
+                                               .metric = "logcosh",
+                                               .metric_times = 1};
 
 /* ---- the lists ---- */
 

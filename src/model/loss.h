@@ -23,9 +23,6 @@ enum tr_loss_labels { TR_LABELS_CLASSES, TR_LABELS_NUMBERS, TR_LABELS_COUNTS };
 enum tr_loss_shape { TR_SHAPE_NONE, TR_SHAPE_DELTA, TR_SHAPE_QUANTILE, TR_SHAPES };
 extern const char *const tr_shape_name[TR_SHAPES];
 
-/* The metric of the test data during training. */
-enum tr_loss_metric { TR_METRIC_ACCURACY, TR_METRIC_RMSE, TR_METRIC_FIGURE };
-
 /* Gradients g and curvatures h of n scores for the next tree. parameter: the label of the positive class for classifiers,
  * otherwise the shape. */
 typedef void tr_loss_gradients(const float *score, const float *label, size_t n, float parameter, float *g,
@@ -60,9 +57,10 @@ struct tr_loss {
      * labels, at least about the median. */
     double (*constant)(double mean);
 
-    enum tr_loss_metric metric;
-    const char *figure;  /* name of the mean loss in evaluate; NULL: not shown */
-    double figure_times; /* factor of the mean loss in that figure */
+    /* The metric on test data that corresponds to this loss: the mean loss times metric_times, or, if that is 0, one that all
+     * models have (rmse, mae). Without report.metric it decides which model is best. */
+    const char *metric;
+    double metric_times;
 
     /* Names of solver_type in model.txt, the first is written. NULL: that of squares; type and shape stand behind the weights. */
     const char *liblinear;

@@ -174,17 +174,17 @@ void tr_errors_add(struct tr_errors *e, const struct tr_loss *loss, double shape
     e->weight += weight;
     e->squares += weight * error * error;
     e->absolutes += weight * fabs(error);
-    if (loss->figure) e->figure += weight * loss->figure_times * loss->value(margin, y, shape);
+    if (loss->metric_times > 0) e->loss += weight * loss->metric_times * loss->value(margin, y, shape);
     if (weight > 0) e->mean += weight * from_old / e->weight;
     e->spread += weight * from_old * (y - e->mean);
 }
 
-int tr_errors_figures(const struct tr_errors *e, tr_query *q, const char *figure)
+int tr_errors_figures(const struct tr_errors *e, tr_query *q, const struct tr_loss *loss)
 {
     double n = e->weight, r2 = e->spread > 0 ? 1 - e->squares / e->spread : (double)NAN;
     TR_TRY(tr_figure(q, "rmse", sqrt(e->squares / n), "%.6f", sqrt(e->squares / n)));
     TR_TRY(tr_figure(q, "mae", e->absolutes / n, "%.6f", e->absolutes / n));
-    if (figure) TR_TRY(tr_figure(q, figure, e->figure / n, "%.6f", e->figure / n));
+    if (loss && loss->metric_times > 0) TR_TRY(tr_figure(q, loss->metric, e->loss / n, "%.6f", e->loss / n));
     return tr_figure(q, "r2", r2, "%.6f", r2);
 }
 
@@ -409,4 +409,181 @@ int tr_classified_figures(const struct tr_classified *c, tr_query *q, const floa
     TR_TRY(labels_report(c, q, label));
     if (c->confusion) TR_TRY(confusion_report(c, q, label));
     return two && probabilities ? calibration_report(c, q) : TR_OK;
+}
+
+void tr_margins_to_probabilities(const struct tr_loss *loss, bool joint, size_t n, double *margin)
+{
+    double sum = 0, most = margin[tr_predicted_class(margin, n)];
+    for (size_t k = 0; k < n; k++) sum += margin[k] = joint ? exp(margin[k] - most) : loss->mean(margin[k]);
+    for (size_t k = 0; k < n; k++) margin[k] /= sum;
+}
+
+/* ---- metrics on data.test during training ---- */
+
+enum metric_kind { LOSS, ACCURACY, BRIER, F1, RMSE, MAE, MAPE, R2, METRIC_KINDS };
+enum metric_of { OF_ALL, OF_CLASSES, OF_PROBABILITIES, OF_TWO_CLASSES, OF_NUMBERS };
+static const struct {
+    const char *name; /* NULL: that of the loss */
+    enum metric_of of;
+    bool ascends;
+} metric_kinds[METRIC_KINDS] = {[LOSS] = {NULL, OF_ALL, false},
+                                [ACCURACY] = {"accuracy", OF_CLASSES, true},
+                                [BRIER] = {"brier", OF_PROBABILITIES, false},
+                                [F1] = {"f1", OF_TWO_CLASSES, true},
+                                [RMSE] = {"rmse", OF_NUMBERS, false},
+                                [MAE] = {"mae", OF_NUMBERS, false},
+                                [MAPE] = {"mape", OF_NUMBERS, false},
+                                [R2] = {"r2", OF_NUMBERS, true}};
+
+static bool metric_suits(const struct tr_test_metrics *m, int kind)
+{
+    bool classes = tr_loss_classifies(m->loss);
+    switch (metric_kinds[kind].of) {
+    case OF_ALL: return m->loss->metric_times > 0; /* otherwise it is rmse or mae */
+    case OF_CLASSES: return classes;
+    case OF_PROBABILITIES: return classes && (m->joint || m->loss->mean);
+    case OF_TWO_CLASSES: return classes && m->outputs == 1;
+    case OF_NUMBERS: return !classes;
+    }
+    return false;
+}
+
+static const char *metric_name(const struct tr_test_metrics *m, int kind)
+{
+    return kind == LOSS ? m->loss->metric : metric_kinds[kind].name;
+}
+
+/* Returns METRIC_KINDS if the model does not have a metric of this name. */
+static int metric_of_name(const struct tr_test_metrics *m, const char *name)
+{
+    int kind = 0;
+    while (kind < METRIC_KINDS && !(metric_suits(m, kind) && !strcmp(metric_name(m, kind), name))) kind++;
+    return kind;
+}
+
+int tr_test_metrics_choose(const tr_job *job, struct tr_test_metrics *m)
+{
+    const char *const *name;
+    size_t n = tr_job_files(job, "report.metric", &name);
+    const char *where = tr_job_where(job, "report.metric");
+    m->n = 0;
+    if (n > TR_METRICS)
+        return tr_fail(TR_ERR_CONFIG, "%s: report.metric: %zu metrics, expected at most %d", where, n,
+                       TR_METRICS);
+    for (size_t i = 0; i < n; i++) {
+        int kind = metric_of_name(m, name[i]);
+        m->kind[m->n++] = kind;
+        if (kind < METRIC_KINDS) continue;
+        char names[160] = "";
+        for (int k = 0; k < METRIC_KINDS; k++)
+            if (metric_suits(m, k)) strcat(strcat(names, *names ? ", " : ""), metric_name(m, k));
+        return tr_fail(
+            TR_ERR_CONFIG, "%s: report.metric: this model has no %s during training, expected of %s%s", where,
+            name[i], names, strstr(name[i], "auc") ? "; summary.json and trireme evaluate contain auc" : "");
+    }
+    if (n > 0) return TR_OK;
+    int second = tr_loss_classifies(m->loss) ? ACCURACY : RMSE, first = metric_of_name(m, m->loss->metric);
+    m->kind[m->n++] = first;
+    if (second != first) m->kind[m->n++] = second;
+    return TR_OK;
+}
+
+const char *tr_test_metrics_first(const struct tr_test_metrics *m)
+{
+    return metric_name(m, m->kind[0]);
+}
+
+void tr_test_metrics_name(const struct tr_test_metrics *m, bool tests, tr_stage *stage)
+{
+    for (size_t i = 0; i < m->n && tests; i++)
+        stage->metric[i] = (tr_stage_metric){metric_name(m, m->kind[i]), metric_kinds[m->kind[i]].ascends};
+}
+
+/* A row as metrics see it. */
+struct judged {
+    size_t is, as;             /* its class (SIZE_MAX: unknown), and the predicted class */
+    double loss, brier, error; /* error: prediction minus target, of numbers */
+};
+
+static struct judged judge(const struct tr_test_metrics *m, const double *margin, double target)
+{
+    const struct tr_loss *loss = m->loss;
+    struct judged row = {.is = SIZE_MAX};
+    if (!tr_loss_classifies(loss)) {
+        row.loss = loss->value(*margin, target, m->shape);
+        row.error = (loss->mean ? loss->mean(*margin) : *margin) - target;
+        return row;
+    }
+    row.as = tr_predicted_class(margin, m->outputs);
+    if (isnan(target)) return row;
+    row.is = (size_t)target;
+    if (m->outputs == 1) {
+        row.loss = loss->value(*margin, row.is ? 1 : -1, m->shape);
+        row.brier = loss->mean ? pow(loss->mean(*margin) - (double)row.is, 2) : 0;
+        return row;
+    }
+    double most = margin[row.as], sum = 0;
+    bool probable = m->joint || loss->mean;
+    for (size_t k = 0; k < m->outputs; k++) {
+        if (probable) sum += m->joint ? exp(margin[k] - most) : loss->mean(margin[k]);
+        else row.loss += loss->value(margin[k], k == row.is ? 1 : -1, m->shape);
+    }
+    for (size_t k = 0; k < m->outputs && probable; k++) {
+        double probability = (m->joint ? exp(margin[k] - most) : loss->mean(margin[k])) / sum;
+        row.brier += pow(probability - (k == row.is), 2);
+        if (k == row.is) row.loss = -log(fmax(probability, 1e-300)); /* the log loss that `evaluate` shows */
+    }
+    return row;
+}
+
+void tr_test_metrics_add(const struct tr_test_metrics *m, const double *margin, double target, double weight,
+                         double *sum)
+{
+    struct judged row = judge(m, margin, target);
+    double from = target - m->origin;
+    for (size_t i = 0; i < m->n; i++, sum += TR_METRIC_SUMS / TR_METRICS) {
+        double w = weight;
+        if (isnan(target) && m->kind[i] != ACCURACY && m->kind[i] != F1) continue;
+        sum[0] += w;
+        switch ((enum metric_kind)m->kind[i]) {
+        case LOSS: sum[1] += w * m->loss->metric_times * row.loss; break;
+        case ACCURACY: sum[1] += w * (row.as == row.is); break;
+        case BRIER: sum[1] += w * row.brier; break;
+        case F1:
+            sum[1] += w * (row.as == 1 && row.is == 1);
+            sum[2] += w * (row.as == 1);
+            sum[3] += w * (row.is == 1);
+            break;
+        case RMSE: sum[1] += w * row.error * row.error; break;
+        case MAE: sum[1] += w * fabs(row.error); break;
+        case MAPE:
+            if (target != 0) sum[1] += w * fabs(row.error / target);
+            else sum[0] -= w; /* is not defined */
+            break;
+        case R2:
+            sum[1] += w * row.error * row.error;
+            sum[2] += w * from;
+            sum[3] += w * from * from;
+            break;
+        case METRIC_KINDS: break;
+        }
+    }
+}
+
+void tr_test_metrics_find(const struct tr_test_metrics *m, const double *sum, tr_evaluation *evaluation)
+{
+    for (size_t i = 0; i < TR_METRICS; i++, sum += TR_METRIC_SUMS / TR_METRICS) {
+        double mean = sum[1] / sum[0], spread = sum[3] - sum[2] * sum[2] / sum[0];
+        double *value = &evaluation->metric[i];
+        if (i >= m->n) *value = NAN;
+        else if (m->kind[i] == RMSE) *value = sqrt(mean);
+        else if (m->kind[i] == F1) *value = 2 * sum[1] / (sum[2] + sum[3]);
+        else if (m->kind[i] == R2) *value = 1 - sum[1] / spread;
+        else *value = mean;
+    }
+}
+
+bool tr_test_metrics_better(const struct tr_test_metrics *m, double value, double than)
+{
+    return metric_kinds[m->kind[0]].ascends ? value > than : value < than;
 }

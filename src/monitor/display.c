@@ -85,15 +85,15 @@ static void display_show(struct tr_display *d, const struct tr_progress_row *row
     if (d->style == TR_DISPLAY_TABLE && !d->begun) {
         tr_printf(out, "%7s  %9s  %12s", "epoch", "time", d->objective_name);
         if (has_gap(d)) tr_printf(out, "  %9s", "gap");
-        if (d->metric_name) tr_printf(out, "  %8s", d->metric_name);
+        for (int k = 0; k < d->metrics; k++) tr_printf(out, "  %8s", d->metric[k]);
         if (has_rate(d)) tr_printf(out, "  %8s", rate_unit(d));
         tr_printf(out, "  %10s\n", "time left");
     }
     if (d->style == TR_DISPLAY_TABLE) {
         tr_printf(out, "%7.2f  %9s  %12s", row->epoch, s.time.text, s.objective.text);
         if (has_gap(d)) tr_printf(out, "  %9s", s.gap.text);
-        if (d->metric_name)
-            fprintf(out, "  %*.5f", tr_max_int(8, (int)strlen(d->metric_name)), row->evaluation.metric);
+        for (int k = 0; k < d->metrics; k++)
+            fprintf(out, "  %*.5f", tr_max_int(8, (int)strlen(d->metric[k])), row->evaluation.metric[k]);
         if (has_rate(d)) tr_printf(out, "  %8s", s.rate.text);
         tr_printf(out, "  %10s\n", s.left.text);
     }
@@ -103,7 +103,8 @@ static void display_show(struct tr_display *d, const struct tr_progress_row *row
                   s.objective.text);
         if (d->with_gap)
             tr_printf(out, "  gap %s%s", s.gap.text, row->evaluation.estimated ? " (estimated)" : "");
-        if (d->metric_name) tr_printf(out, "  %s %.5f", d->metric_name, row->evaluation.metric);
+        for (int k = 0; k < d->metrics; k++)
+            tr_printf(out, "  %s %.5f", d->metric[k], row->evaluation.metric[k]);
         tr_printf(out, "  %s %s  left %s\n", rate_unit(d), s.rate.text, s.left.text);
     }
     fflush(out);
@@ -145,11 +146,15 @@ void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr
     if (d->style == TR_DISPLAY_SILENT) return;
     if (d->seen++ == 0) {
         d->objective_name = stage->objective_name ? stage->objective_name : "objective";
-        d->metric_name = stage->metric_name;
+        int fitting = d->style == TR_DISPLAY_TABLE ? (tr_terminal_columns(d->out, 80) - 64) / 10 : TR_METRICS;
+        for (d->metrics = 0; d->metrics < TR_METRICS && stage->metric[d->metrics].name; d->metrics++) {
+            if (d->metrics > 0 && d->metrics >= fitting) break;
+            d->metric[d->metrics] = stage->metric[d->metrics].name;
+        }
         d->with_gap = !isnan(e->gap); /* infinite: nothing is proven yet */
     }
     /* a stage after the last epoch may have changed nothing that is shown */
-    bool same_metric = !d->metric_name || e->metric == d->shown.metric;
+    bool same_metric = d->metrics == 0 || e->metric[0] == d->shown.metric[0];
     if (d->begun && row->epoch == d->shown_epoch && same_metric && e->estimated == d->shown.estimated &&
         fabs(e->objective - d->shown.objective) < 1e-8 * fabs(e->objective))
         return;

@@ -142,7 +142,8 @@ static void time_format(char text[32])
 void tr_record_open(tr_context *tr, struct tr_record *r)
 {
     *r = (struct tr_record){.tr = tr, .begin = tr_now(), .entered = tr_now(), .loaded = NAN, .left = NAN};
-    r->account.last.evaluation = (tr_evaluation){.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
+    r->account.last.evaluation =
+        (tr_evaluation){.objective = NAN, .gap = NAN, .metric = {NAN, NAN, NAN, NAN}, .epoch = NAN};
     r->account.target.seconds = NAN;
     if (gethostname(r->host, sizeof r->host - 1) < 0) strcpy(r->host, "unknown");
     time_format(r->started);
@@ -153,6 +154,12 @@ static void write_gap(FILE *file, const tr_evaluation *e)
 {
     tr_json_real_member(file, "gap", e->estimated ? (double)NAN : e->gap);
     if (e->estimated) tr_json_real_member(file, "estimated_gap", e->gap);
+}
+
+/* The metric on data.test that decides which model is best: test_metric in metrics.csv. */
+static void write_metric_name(FILE *file, const struct tr_account *a)
+{
+    tr_json_text_member(file, "metric", *a->metric[0].text ? a->metric[0].text : NULL);
 }
 
 static int status_write_file(FILE *file, const void *what)
@@ -172,6 +179,7 @@ static int status_write_file(FILE *file, const void *what)
     tr_json_count_member(file, "clock", (uint64_t)last->clock);
     tr_json_real_member(file, "objective", last->evaluation.objective);
     write_gap(file, &last->evaluation);
+    write_metric_name(file, &r->account);
     tr_json_real_member(file, "loaded", tr_milliseconds(r->loaded));
     tr_json_real_member(file, "seconds", tr_milliseconds(tr_now() - r->begin));
     tr_json_real_member(file, "left", ended ? (double)NAN : tr_milliseconds(r->left));
@@ -320,21 +328,23 @@ double tr_run_number(const char *folder, const char *name)
     return isnan(number) ? seen_real(status, name) : number;
 }
 
-struct tr_outcome_seen tr_outcome_look(const char *folder)
+struct tr_outcome_seen tr_outcome_look(const char *folder, const char *wanted)
 {
-    static const struct {
-        const char *member, *name;
-        bool ascends;
-    } kinds[] = {{"test_accuracy", "accuracy", true},
-                 {"test_rmse", "RMSE", false},
-                 {"test_perplexity", "perplexity", false},
-                 {"objective", "objective", false}};
     TR_FREED char *text = seen_read(folder, "summary.json");
-    struct tr_outcome_seen seen = {.name = "objective", .value = NAN};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && isnan(seen.value); i++)
-        seen = (struct tr_outcome_seen){kinds[i].name, seen_real(text, kinds[i].member), kinds[i].ascends,
-                                        seen_real(text, "total_seconds")};
-    return seen;
+    struct tr_number_text metric = seen_member(text, "metric");
+    struct tr_outcome_seen seen = {.name = "perplexity", .seconds = seen_real(text, "total_seconds")};
+    char member[64];
+    if (wanted) {
+        snprintf(seen.name, sizeof seen.name, "%s", wanted);
+        seen.ascends = !strcmp(wanted, "accuracy");
+    } else if (*metric.text == '"') {
+        snprintf(seen.name, sizeof seen.name, "%.*s", (int)strcspn(metric.text + 1, "\""), metric.text + 1);
+        seen.ascends = !strcmp(seen_member(text, "metric_ascends").text, "true");
+    }
+    snprintf(member, sizeof member, "test_%s", seen.name);
+    seen.value = seen_real(text, member);
+    if (!isnan(seen.value)) return seen;
+    return (struct tr_outcome_seen){"objective", seen_real(text, "objective"), false, seen.seconds};
 }
 
 struct tr_status_seen tr_status_look(const char *folder)
@@ -420,7 +430,7 @@ int tr_metrics_add(struct tr_metrics *m, const struct tr_progress_row *row)
                  "%.6f,%s,%" PRId64 ",%s,%s,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
                  ",%.6f,%.6f,%.6f,%.6f,%.0f,%" PRIu64 ",%.6f\n",
                  row->seconds, metrics_number(row->epoch).text, row->clock, metrics_number(v->objective).text,
-                 metrics_number(v->gap).text, metrics_number(v->metric).text, t->bytes_pulled,
+                 metrics_number(v->gap).text, metrics_number(v->metric[0]).text, t->bytes_pulled,
                  t->bytes_pushed, t->pulls, t->pushes, row->compute_seconds, t->wait_seconds, t->pull_seconds,
                  t->push_seconds, row->peak_rss, row->updates, row->seconds - row->evaluate_seconds);
     return metrics_append(m, line, (size_t)length);
@@ -434,14 +444,15 @@ static void summary_write_seconds(FILE *file, const char *name, double seconds)
 }
 
 /* Figures on data.test that every summary has: of the last evaluation, or as the model has reported them. */
-static const struct {
-    const char *name;
-    enum tr_test_metric metric;
-} summary_figure[] = {{"test_accuracy", TR_ACCURACY},
-                      {"test_auc", TR_NO_METRIC},
-                      {"test_rmse", TR_RMSE},
-                      {"test_perplexity", TR_NO_METRIC}};
+static const char *const summary_figure[] = {"test_accuracy", "test_auc", "test_rmse", "test_perplexity"};
 enum { SUMMARY_FIGURES = sizeof summary_figure / sizeof *summary_figure };
+
+static bool is_summary_figure(const char *name)
+{
+    for (size_t k = 0; k < SUMMARY_FIGURES; k++)
+        if (!strcmp(name, summary_figure[k])) return true;
+    return false;
+}
 
 static void summary_write_stages(FILE *file, const struct tr_record *r)
 {
@@ -500,12 +511,20 @@ static int summary_write_run(FILE *file, const void *what)
     fputs("{\n", file);
     tr_json_real_member(file, "objective", last->objective);
     write_gap(file, last);
+    write_metric_name(file, a);
+    fprintf(file, "  \"metric_ascends\": %s,\n", a->ascends ? "true" : "false");
     for (size_t k = 0; k < SUMMARY_FIGURES; k++) {
         double value = NAN;
         for (size_t i = 0; i < tr->figures; i++)
-            if (!strcmp(tr->figure[i].name, summary_figure[k].name)) value = tr->figure[i].value;
-        bool evaluated = summary_figure[k].metric != TR_NO_METRIC && a->metric == summary_figure[k].metric;
-        tr_json_real_member(file, summary_figure[k].name, evaluated ? last->metric : value);
+            if (!strcmp(tr->figure[i].name, summary_figure[k])) value = tr->figure[i].value;
+        for (size_t i = 0; i < TR_METRICS; i++)
+            if (!strcmp(a->metric[i].text, summary_figure[k] + strlen("test_"))) value = last->metric[i];
+        tr_json_real_member(file, summary_figure[k], value);
+    }
+    for (size_t i = 0; i < TR_METRICS && *a->metric[i].text; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "test_%s", a->metric[i].text);
+        if (!is_summary_figure(name)) tr_json_real_member(file, name, last->metric[i]);
     }
     summary_write_seconds(file, "load_seconds", a->spent[TR_LOADING]);
     summary_write_seconds(file, "train_seconds", a->spent[TR_TRAINING]);
@@ -544,12 +563,9 @@ static int summary_write_run(FILE *file, const void *what)
     tr_json_count_member(file, "checkpoints", a->checkpoints);
     tr_json_count_member(file, "checkpoints_failed", a->failed);
     summary_write_seconds(file, "checkpoint_seconds", a->copying);
-    for (size_t i = 0; i < tr->figures; i++) { /* all other figures that the model has reported */
-        bool written = false;
-        for (size_t k = 0; k < SUMMARY_FIGURES; k++)
-            written = written || !strcmp(tr->figure[i].name, summary_figure[k].name);
-        if (!written) tr_json_real_member(file, tr->figure[i].name, tr->figure[i].value);
-    }
+    for (size_t i = 0; i < tr->figures; i++) /* all other figures that the model has reported */
+        if (!is_summary_figure(tr->figure[i].name))
+            tr_json_real_member(file, tr->figure[i].name, tr->figure[i].value);
     if (o->more) o->more(file, o->who);
     if (r->stages) summary_write_stages(file, r);
     const struct tr_span *span = o->spans;

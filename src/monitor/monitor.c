@@ -82,13 +82,23 @@ static void estimate_time_left(struct tr_monitor *m)
         m->display.clocks ? tr_display_left(&m->display, &m->record.account.last, &by_gap) : (double)NAN;
 }
 
+/* «test rmse» is the member test_rmse. NULL: an empty name. */
+static struct tr_metric_name metric_name(const char *name)
+{
+    struct tr_metric_name made = {""};
+    if (name && !strncmp(name, "test ", 5)) name += 5;
+    if (name) snprintf(made.text, sizeof made.text, "%s", name);
+    for (char *at = made.text; *at; at++)
+        if (*at == ' ') *at = '_';
+    return made;
+}
+
 /* Records an evaluation. Stages before the one of the checkpoint run again after a restart; they are in the record already. */
 static int observe(void *who, const tr_stage *stage, const struct tr_progress_row *seen)
 {
     struct tr_monitor *m = who;
     struct tr_record *r = &m->record;
     struct tr_account *a = &r->account;
-    const char *metric = stage->metric_name;
     double target = m->tr->job->solve.target, before = a->last.evaluation.objective;
     if (tr_context_continues(m->tr)) return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
     struct tr_progress_row *row = &a->last;
@@ -108,10 +118,8 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
         a->reached_target = true;
         a->target = *row;
     }
-    a->metric = !metric                       ? TR_NO_METRIC
-                : !strcmp(metric, "accuracy") ? TR_ACCURACY
-                : strstr(metric, "rmse")      ? TR_RMSE
-                                              : TR_NO_METRIC;
+    a->ascends = stage->metric[0].ascends;
+    for (int k = 0; k < TR_METRICS; k++) a->metric[k] = metric_name(stage->metric[k].name);
     tr_display_row(&m->display, stage, row);
     tr_display_row(&m->logged, stage, row);
     estimate_time_left(m);

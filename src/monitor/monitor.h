@@ -181,14 +181,15 @@ struct tr_status_seen {
 /* A file that cannot be read counts as missing. */
 struct tr_status_seen tr_status_look(const char *folder);
 
-/* The result of a run that is done, from its summary.json: its metric on data.test, or else its objective. */
+/* The result of a run that is done, from its summary.json: its value of `metric` on data.test ("accuracy" or "rmse"), or with
+ * NULL of the metric that decides for this run, or else its objective. */
 struct tr_outcome_seen {
-    const char *name; /* "accuracy" */
-    double value;     /* NaN: none */
-    bool ascends;     /* a greater value is better */
-    double seconds;   /* of the whole run */
+    char name[32];  /* "accuracy" */
+    double value;   /* NaN: none */
+    bool ascends;   /* a greater value is better */
+    double seconds; /* of the whole run */
 };
-struct tr_outcome_seen tr_outcome_look(const char *folder);
+struct tr_outcome_seen tr_outcome_look(const char *folder, const char *metric);
 
 /* A number in the summary.json of a run, or else in its status.json; NaN: none. */
 double tr_run_number(const char *folder, const char *name);

@@ -10,17 +10,21 @@
 #include "store/checkpoint.h"
 
 enum { TR_MONITOR_STATES = TR_STOPPED + 1 };
-enum tr_test_metric { TR_NO_METRIC, TR_ACCURACY, TR_RMSE };
+/* Name of a metric on data.test, as a member of summary.json without «test_». */
+struct tr_metric_name {
+    char text[32];
+};
 
 /* The part of the record that a run continues after a restart. It is saved byte by byte in checkpoints. */
 struct tr_account {
-    double spent[TR_MONITOR_STATES]; /* seconds in each state */
-    double total;                    /* seconds of the earlier parts of the run */
-    int64_t metrics_bytes;           /* length of metrics.csv */
-    struct tr_progress_row last;     /* last evaluation */
-    int64_t metric;                  /* its metric on data.test: enum tr_test_metric */
-    int64_t reached_target;          /* 0 or 1 */
-    struct tr_progress_row target;   /* first evaluation that reached solve.target */
+    double spent[TR_MONITOR_STATES];          /* seconds in each state */
+    double total;                             /* seconds of the earlier parts of the run */
+    int64_t metrics_bytes;                    /* length of metrics.csv */
+    struct tr_progress_row last;              /* last evaluation */
+    struct tr_metric_name metric[TR_METRICS]; /* of its metrics; empty: there are no more */
+    int64_t ascends;                          /* 0 or 1: a higher value of the first metric is better */
+    int64_t reached_target;                   /* 0 or 1 */
+    struct tr_progress_row target;            /* first evaluation that reached solve.target */
     uint64_t restarts, checkpoints, failed;
     double copying; /* seconds in which training waited for checkpoints to be copied */
 };
@@ -162,7 +166,8 @@ struct tr_display {
     double gap_goal; /* of that stage; 0: none */
     int64_t gaps;    /* rows of it that had a gap: row i is at i % TR_DISPLAY_GAPS of the next arrays */
     double gap_seconds[TR_DISPLAY_GAPS], gap[TR_DISPLAY_GAPS];
-    const char *objective_name, *metric_name;
+    const char *objective_name, *metric[TR_METRICS];
+    int metrics; /* number of metrics that are shown */
     bool with_gap;
     double loading_shown; /* seconds since loading began, when it was shown last */
     double live_seconds;  /* of the row that was shown as a bar last */

@@ -21,7 +21,8 @@ struct tr_collection {
     struct tr_stage_report report[]; /* by worker: summed in this order, so that sums are reproducible */
 };
 
-static const tr_evaluation no_evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
+static const tr_evaluation no_evaluation = {
+    .objective = NAN, .gap = NAN, .metric = {NAN, NAN, NAN, NAN}, .epoch = NAN};
 
 /* Returns whether checkpoints are taken of this run. */
 static bool run_is_checkpointed(const struct tr_stage_run *run)
@@ -33,7 +34,7 @@ static bool run_is_checkpointed(const struct tr_stage_run *run)
 static bool run_is_patient(const struct tr_stage_run *run)
 {
     const tr_stage *stage = run->stage;
-    return run->tr->job && run->tr->job->solve.patience > 0 && stage->metric_name &&
+    return run->tr->job && run->tr->job->solve.patience > 0 && stage->metric[0].name &&
            stage->evaluate_every > 0 && tr_stage_is_evaluated(run) && run_is_checkpointed(run);
 }
 
@@ -140,7 +141,7 @@ bool tr_stage_is_called(const struct tr_stage_run *run)
 static bool metric_is_better(const struct tr_stage_run *run, double metric, double than)
 {
     if (!isfinite(metric) || !isfinite(than)) return isfinite(metric);
-    return run->stage->metric_ascends ? metric > than : metric < than;
+    return run->stage->metric[0].ascends ? metric > than : metric < than;
 }
 
 /* Stops the stage if the evaluation reaches solve.target. An objective that ascends may start beyond the target: it counts only
@@ -159,8 +160,8 @@ static void evaluation_judge(struct tr_stage_run *run, tr_evaluation *evaluation
 {
     struct tr_patience *p = &run->patience;
     if (!run_is_patient(run)) return;
-    bool better = metric_is_better(run, evaluation->metric, p->best);
-    if (better) p->best = evaluation->metric;
+    bool better = metric_is_better(run, evaluation->metric[0], p->best);
+    if (better) p->best = evaluation->metric[0];
     run->is_best = run->is_best || better;
     p->since = better ? 0 : p->since + 1;
     if (p->since >= (int64_t)run->tr->job->solve.patience) evaluation->stop = true;
@@ -393,12 +394,12 @@ static int best_keep(struct tr_stage_run *run)
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &is_best, sizeof is_best));
     if (is_best && !tr_sync_lockstep(tr->sync)) {
         TR_TRY(evaluation_repeat(run));
-        is_best = metric_is_better(run, run->evaluation.metric, run->patience.kept);
+        is_best = metric_is_better(run, run->evaluation.metric[0], run->patience.kept);
         TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &is_best, sizeof is_best));
     }
     run->is_best = false;
     if (!is_best) return TR_OK;
-    run->patience.kept = run->evaluation.metric;
+    run->patience.kept = run->evaluation.metric[0];
     return tr_best_keep(tr, run_list, run);
 }
 
@@ -406,7 +407,7 @@ static int best_keep(struct tr_stage_run *run)
 static int best_restore(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    double kept = run->patience.kept, last = run->evaluation.metric;
+    double kept = run->patience.kept, last = run->evaluation.metric[0];
     int better = run->status == TR_OK && isfinite(kept) &&
                  (metric_is_better(run, kept, last) ||
                   (run->patience.since > 0 && !metric_is_better(run, last, kept)));
@@ -419,11 +420,11 @@ static int best_restore(struct tr_stage_run *run)
     }
     char why[64] = "";
     int64_t since = run->patience.since;
-    if (tr->rank != 0 || !isfinite(run->evaluation.metric)) return TR_OK;
+    if (tr->rank != 0 || !isfinite(run->evaluation.metric[0])) return TR_OK;
     if (since >= (int64_t)tr->job->solve.patience)
         snprintf(why, sizeof why, ", none better in %lld evaluations", (long long)since);
-    tr_say(tr, "best model:    %s %.5f at epoch %.2f%s", run->stage->metric_name, run->evaluation.metric,
-           tr->stages->epoch, why);
+    tr_say(tr, "best model:    %s %.5f at epoch %.2f%s", run->stage->metric[0].name,
+           run->evaluation.metric[0], tr->stages->epoch, why);
     return tr_context_report(tr, "best_epoch", tr->stages->epoch);
 }
 

@@ -773,7 +773,8 @@ static struct assignment task_plan(const struct task *k)
 /* Calls next(), unless a part of its last request is left. */
 static int task_ask_next(struct task *k, bool *over)
 {
-    tr_ran ran = {.stage = -1, .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
+    tr_ran ran = {.stage = -1,
+                  .evaluation = {.objective = NAN, .gap = NAN, .metric = {NAN, NAN, NAN, NAN}, .epoch = NAN}};
     tr_next next = {.stage = -1};
     int groups = k->tr->layout.groups;
     if (task_clocks_left(k) > 0) return TR_OK;

@@ -38,7 +38,7 @@ is_best() {
     [ "$rows" -eq $((first + $2 + 1)) ] || fail "$1: stopped at $rows, the best is $first: $(column "$1" 6)"
 }
 "$trireme" generate ctr -o noisy.svm rows=600 features=300 nonzeros=10 >out 2>&1 || fail "generate: $(cat out)"
-steps="model.bias=no data.train=noisy.svm data.test=30% solve.method=sgd solve.rate=20 solve.epochs=60 solve.patience=5"
+steps="model.bias=no data.train=noisy.svm data.test=30% solve.method=sgd solve.rate=20 solve.epochs=60 solve.patience=5 report.metric=accuracy"
 run_all 3 job.yaml <<END
 every $steps report.every=1
 hash $steps table.storage=hash

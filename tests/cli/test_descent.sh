@@ -64,7 +64,7 @@ near "$(of few objective)" "$(of known objective)" 1e-9 || fail "few: objective 
 
 # The path: from no weight on; the objective falls with the penalty; the best by the test data is what is written.
 for ranks in 1 3; do
-    run path-$ranks $ranks job.yaml model.l1=path solve.path=12 solve.target_gap=1e-4 data.test=test.svm || continue
+    run path-$ranks $ranks job.yaml model.l1=path solve.path=12 solve.target_gap=1e-4 data.test=test.svm report.metric=accuracy || continue
     awk -F, 'NR == 1 { exit !($0 == "l1,nonzeros,objective,gap,accuracy") } ' path-$ranks/path.csv || fail "path: head"
     awk -F, 'NR == 2 && $2 > 0 { bad = 1 } NR > 1 { bad = bad || $4 > 1e-4; if (NR > 2 && ($1 >= l1 || $3 > f + 1e-4)) bad = 1; l1 = $1; f = $3; if ($5 > best) { best = $5; n = $2 } }
         END { print best, n; exit bad || NR != 13 }' path-$ranks/path.csv >best || fail "path-$ranks: $(cat path-$ranks/path.csv)"

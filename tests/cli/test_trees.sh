@@ -313,7 +313,7 @@ run killed 2 job.yaml $test
 [ "$(number continued <killed/status.json)" -eq 1 ] || fail "it did not go on: $(cat killed/status.json)"
 same_trees class1 killed
 run patient 2 job.yaml $test solve.epochs=300 report.every=5 solve.patience=3 solve.rate=0.5
-holds "patience" "$(of patient test_accuracy) > 0.95"
+holds "patience" "$(of patient test_accuracy) > 0.94"
 
 # ---- refused ----
 refuses "servers" 78 "trees have no parameters for servers" on 3 "$trireme" train job.yaml output=no ranks.layout=dedicated

@@ -123,7 +123,7 @@ same_figure() {
 awk 'BEGIN { srand(5); print "a,b,y,w"; for (i = 0; i < 300; i++) { a = rand(); b = rand(); printf "%.4f,%.4f,%d,%.2f\n", a, b, (a + b / 3 + rand() / 2 > 1), i % 5 ? 0.25 : 7 * (a < 0.6) } }' >test.csv
 test_line() { awk -F, 'NR > 1 && $6 != "" { last = $6 } END { print last }' "$1/metrics.csv"; }
 for ranks in 1 3; do
-    run one $ranks data.train=test.csv data.test=test.csv data.label=y data.weight=w model.type=logistic solve.target_gap=1e-6
+    run one $ranks data.train=test.csv data.test=test.csv data.label=y data.weight=w model.type=logistic solve.target_gap=1e-6 report.metric=accuracy
     near "$(test_line one)" "$(judged one "" accuracy)" 1e-6 || fail "$ranks ranks: the test line has $(test_line one), predictions $(judged one "" accuracy)"
     near "$(of one test_auc)" "$(judged one --margin auc)" 1e-5 || fail "$ranks ranks: test_auc $(of one test_auc), of all pairs $(judged one --margin auc)"
 done
@@ -133,7 +133,7 @@ same_figure one auc --margin
 run one 2 data.train=test.csv data.test=test.csv data.label=y data.weight=w model.type=linear solve.target_gap=1e-6
 near "$(test_line one)" "$(judged one "" rmse)" 1e-5 || fail "linear: the test line has $(test_line one), predictions $(judged one "" rmse)"
 same_figure one rmse ""
-run one 2 data.train=test.csv data.test=test.csv data.label=y data.weight=w model.type=trees solve.epochs=3 model.leaves=4 model.min_rows=10
+run one 2 data.train=test.csv data.test=test.csv data.label=y data.weight=w model.type=trees solve.epochs=3 model.leaves=4 model.min_rows=10 report.metric=accuracy
 near "$(test_line one)" "$(judged one "" accuracy)" 1e-6 || fail "trees: the test line has $(test_line one), predictions $(judged one "" accuracy)"
 same_figure one accuracy ""
 "$trireme" evaluate one test.csv 2>/dev/null | awk '$1 == "weight" { print $2 }' >said

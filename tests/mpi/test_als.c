@@ -180,8 +180,8 @@ static void try(const char *settings, const struct tr_als_limits *limits, enum k
         mpi_check(fabs(m->last.objective - rmse) < 10 * tolerance * rmse, "training error %g, not %g",
                   m->last.objective, rmse);
         if (!m->implicit)
-            mpi_check(fabs(m->last.metric - rmse) < 10 * tolerance * rmse, "test error %g, not %g",
-                      m->last.metric, rmse);
+            mpi_check(fabs(m->last.metric[0] - rmse) < 10 * tolerance * rmse, "test error %g, not %g",
+                      m->last.metric[0], rmse);
     }
     tr_mf_class.close(m);
     free(m);
@@ -231,8 +231,9 @@ MPI_CASE(movielens)
     mpi_ok(tr_mf_class.open(tr, tr_context_job(tr)->options, m));
     if (mpi_test.failed) return;
     mpi_ok(tr_mf_class.train(m));
-    mpi_check(mpi_test.rank > 0 || m->last.metric < 0.945, "held-out RMSE %.4f", m->last.metric);
-    mpi_check(mpi_test.rank > 0 || m->last.objective < m->last.metric, "train RMSE %.4f", m->last.objective);
+    mpi_check(mpi_test.rank > 0 || m->last.metric[0] < 0.945, "held-out RMSE %.4f", m->last.metric[0]);
+    mpi_check(mpi_test.rank > 0 || m->last.objective < m->last.metric[0], "train RMSE %.4f",
+              m->last.objective);
     tr_mf_class.close(m);
     free(m);
     mpi_ok(tr_close(tr));

@@ -68,7 +68,7 @@ static struct outcome train(const char *settings)
     if (status == TR_OK) {
         o.ratings = m->trained;
         o.train = m->last.objective;
-        o.test = m->last.metric;
+        o.test = m->last.metric[0];
         o.total = m->train->total_nonzeros;
         if (mpi_test.rank == 0) {
             mpi_ok(tr_model_open(folder, NULL, &o.file));

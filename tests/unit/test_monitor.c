@@ -183,7 +183,7 @@ static struct tr_progress_row row_of(int64_t clock)
         .clock = clock,
         .epoch = (double)clock,
         .seconds = 0.01 * (double)clock,
-        .evaluation = {.objective = 0.5, .gap = NAN, .metric = INFINITY},
+        .evaluation = {.objective = 0.5, .gap = NAN, .metric = {INFINITY}},
         .exact = true,
         .traffic = {.bytes_pulled = 1, .bytes_pushed = 2, .pulls = 3, .pushes = 4},
         .updates = 5,
@@ -372,13 +372,13 @@ static char *close_display(void)
 
 static char *show_rows(enum tr_display_style style, int64_t rows, double seconds, bool gap)
 {
-    tr_stage stage = {.clocks = 1000, .metric_name = "accuracy"};
+    tr_stage stage = {.clocks = 1000, .metric = {{"accuracy", true}}};
     open_display(style);
     display.rows = 100;
     for (int64_t i = 1; i <= rows; i++) {
         struct tr_progress_row row = row_of(i);
         row.seconds = seconds * (double)i;
-        row.evaluation.metric = 0.75;
+        row.evaluation.metric[0] = 0.75;
         if (gap) row.evaluation.gap = 0.5;
         tr_display_row(&display, &stage, &row);
     }

@@ -595,7 +595,7 @@ static int kmeans_summarize(void *state, const tr_report *report, tr_evaluation 
     struct tr_kmeans *m = state;
     double inertia = report->sum[INERTIA];
     evaluation->objective = inertia;
-    if (m->test.data) evaluation->metric = report->sum[TEST_INERTIA];
+    if (m->test.data) evaluation->metric[0] = report->sum[TEST_INERTIA];
     if (!isfinite(inertia))
         return tr_fail(TR_ERR_DIVERGED, "the inertia is not finite: the data's numbers are too large");
     double tolerance = m->o->tolerance, fall = m->before - inertia;
@@ -690,7 +690,7 @@ static int kmeans_train(void *model)
                       .evaluate_every = (int64_t)tr_job_number(m->job, "report.every") * m->clocks_per_epoch,
                       .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
                       .objective_name = "inertia",
-                      .metric_name = m->test.data ? "test inertia" : NULL,
+                      .metric = {{m->test.data ? "test inertia" : NULL, false}},
                       .prepare = kmeans_prepare,
                       .compute = m->batches ? kmeans_minibatch : kmeans_lloyd,
                       .evaluate = kmeans_evaluate,
@@ -1068,9 +1068,11 @@ static const tr_method methods[] = {
 };
 
 static const tr_rule rules[] = {
-    {"sync.weight", .unused = true}, {"sync.stable", .unused = true},     {"sync.race", .unused = true},
-    {"local.*", .unused = true},     {"data.vocabulary", .unused = true}, {"data.duplicates", .unused = true},
-    {"data.scale", .unused = true},  {"data.weight", .unused = true},     {.key = NULL},
+    {"sync.weight", .unused = true},     {"sync.stable", .unused = true},
+    {"sync.race", .unused = true},       {"local.*", .unused = true},
+    {"data.vocabulary", .unused = true}, {"data.duplicates", .unused = true},
+    {"data.scale", .unused = true},      {"data.weight", .unused = true},
+    {"report.metric", .unused = true},   {.key = NULL},
 };
 
 static const tr_flag flags[] = {

@@ -1034,17 +1034,10 @@ static const tr_method methods[] = {
 
 /* Updates are counts and must arrive exactly. */
 static const tr_rule rules[] = {
-    {"table.precision", .unused = true},
-    {"table.filter", .unused = true},
-    {"sync.weight", .unused = true},
-    {"sync.stable", .unused = true},
-    {"sync.race", .unused = true},
-    {"local.*", .unused = true},
-    {"data.duplicates", .unused = true},
-    {"data.scale", .unused = true},
-    {"data.weight", .unused = true},
-    {"solve.patience", .unused = true},
-    {.key = NULL},
+    {"table.precision", .unused = true}, {"table.filter", .unused = true},  {"sync.weight", .unused = true},
+    {"sync.stable", .unused = true},     {"sync.race", .unused = true},     {"local.*", .unused = true},
+    {"data.duplicates", .unused = true}, {"data.scale", .unused = true},    {"data.weight", .unused = true},
+    {"solve.patience", .unused = true},  {"report.metric", .unused = true}, {.key = NULL},
 };
 
 static const tr_flag flags[] = {

@@ -36,17 +36,8 @@ static int evaluate_rows(tr_worker *me, struct tr_linear *m, const tr_data *data
         const double *margin = m->margin;
         for (size_t i = first; i < first + n; i++, margin += p->outputs) {
             double y = (double)p->target[i], weight = tr_row_weight(p, i);
-            sum[TR_LINEAR_TEST_WEIGHT] += weight;
-            if (tr_linear_classifies(m)) {
-                size_t class = tr_predicted_class(margin, p->outputs);
-                if (p->outputs > 1 ? (double)class == y : y == (class > 0 ? 1 : -1))
-                    sum[TR_LINEAR_TEST_RIGHT] += weight;
-            } else {
-                struct tr_errors errors = {0};
-                tr_errors_add(&errors, p->loss, p->shape, *margin, y, weight);
-                sum[TR_LINEAR_TEST_ERRORS] +=
-                    p->loss->metric == TR_METRIC_FIGURE ? errors.figure : errors.squares;
-            }
+            bool two = tr_linear_classifies(m) && p->outputs == 1 && !isnan(y);
+            tr_test_metrics_add(&m->metrics, margin, two ? y > 0 : y, weight, sum + TR_LINEAR_TEST);
             if (m->area && !isnan(y)) TR_TRY(tr_area_add(m->area, (float)*margin, y > 0, weight));
         }
     }
@@ -123,14 +114,6 @@ void tr_linear_prove(struct tr_linear *m, double gap, bool proven, tr_evaluation
     m->last = *evaluation;
 }
 
-double tr_linear_test_metric(const struct tr_linear *m, const tr_report *report)
-{
-    const double *sum = report->sum;
-    double mean = sum[tr_linear_classifies(m) ? TR_LINEAR_TEST_RIGHT : TR_LINEAR_TEST_ERRORS] /
-                  sum[TR_LINEAR_TEST_WEIGHT];
-    return m->loss->metric == TR_METRIC_RMSE ? sqrt(mean) : mean;
-}
-
 /* Fails if the objective is not finite or has grown by a factor of 1000, from which no run recovers. The message names only
  * settings that can help. */
 int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
@@ -139,7 +122,7 @@ int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *eva
     double target = tr_job_number(m->job, "solve.target"),
            objective = report->sum[TR_LINEAR_LOSS] / m->total_weight + tr_linear_penalty(m, report);
     evaluation->objective = objective;
-    if (m->test) evaluation->metric = tr_linear_test_metric(m, report);
+    if (m->test) tr_test_metrics_find(&m->metrics, report->sum + TR_LINEAR_TEST, evaluation);
     if (target != TR_JOB_AUTO && objective <= target) evaluation->stop = true;
     m->last = *evaluation;
     if (m->solver->counts_passes) evaluation->epoch = m->passes;
@@ -165,13 +148,6 @@ int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot)
     TR_TRY(tr_model_keep_evaluation(snapshot, &m->last));
     TR_TRY(tr_linear_keep_watch(m, snapshot));
     return tr_snapshot_common(snapshot, "usual_objective", TR_F64, 1, &m->usual);
-}
-
-const char *tr_linear_metric(const struct tr_linear *m)
-{
-    const char *const names[] = {
-        [TR_METRIC_ACCURACY] = "accuracy", [TR_METRIC_RMSE] = "rmse", [TR_METRIC_FIGURE] = m->loss->figure};
-    return m->test ? names[m->loss->metric] : NULL;
 }
 
 /* ---- comparison with the best constant ---- */
@@ -226,19 +202,19 @@ int tr_linear_check_worth(struct tr_linear *m)
 
 tr_stage tr_linear_stage(struct tr_linear *m)
 {
-    return (tr_stage){.name = "train",
+    tr_stage stage = {.name = "train",
                       .state = m,
                       .clocks = m->epochs * m->clocks_per_epoch,
                       .evaluate_every = m->report_every * m->clocks_per_epoch,
                       .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
                       .gap_goal = m->o->target_gap,
-                      .metric_name = tr_linear_metric(m),
-                      .metric_ascends = tr_linear_classifies(m),
                       .prepare = m->solver->prepare,
                       .compute = m->solver->compute,
                       .evaluate = m->solver->evaluate ? m->solver->evaluate : tr_linear_evaluate,
                       .summarize = m->solver->summarize ? m->solver->summarize : tr_linear_summarize,
                       .snapshot = m->solver->snapshot};
+    tr_test_metrics_name(&m->metrics, m->test, &stage);
+    return stage;
 }
 
 /* ---- figures of summary.json ---- */
@@ -261,10 +237,6 @@ static int area_compute(tr_worker *me, void *state)
 int tr_linear_report_figures(struct tr_linear *m)
 {
     double auc = NAN;
-    if (m->test && m->loss->metric == TR_METRIC_FIGURE) {
-        snprintf(m->figure, sizeof m->figure, "test_%s", m->loss->figure);
-        return tr_report_figure(m->tr, m->figure, m->last.metric);
-    }
     if (!m->test || !tr_linear_classifies(m) || m->outputs > 1) return TR_OK;
     tr_stage stage = {
         .name = "test", .state = m, .clocks = 1, .prepare = area_prepare, .compute = area_compute};

@@ -346,6 +346,12 @@ static int linear_open(tr_context *tr, const void *options, void *model)
     TR_TRY(tr_agree(tr, linear_check_data(m)));
     TR_TRY(weigh_rows(m));
     TR_TRY(tr_agree(tr, measure_targets(m)));
+    m->metrics = (struct tr_test_metrics){.loss = m->loss,
+                                          .shape = m->shape,
+                                          .origin = tr_linear_classifies(m) ? 0 : m->start,
+                                          .outputs = m->outputs,
+                                          .joint = m->softmax};
+    TR_TRY(tr_agree(tr, tr_test_metrics_choose(job, &m->metrics)));
     TR_TRY(tr_linear_make_table(m, "w", NULL, &m->w));
     TR_TRY(tr_linear_read_initial(m));
     TR_TRY(m->solver->open(m));

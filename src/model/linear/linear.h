@@ -13,6 +13,7 @@
 #define TR_LINEAR_H
 
 #include "../loss.h"
+#include "../metrics.h"
 #include "pass.h"
 #include "trireme/model.h"
 #include "trireme/trireme.h"
@@ -169,7 +170,7 @@ struct tr_linear {
     double epoch;       /* of that evaluation */
     bool stuck;         /* rounding prevents any further decrease */
     double passes;      /* passes over the data so far, of methods whose clocks are not parts of epochs */
-    char figure[32];    /* name of the test figure in summary.json, which keeps the pointer */
+    struct tr_test_metrics metrics;
     double usual; /* objective of the first evaluation, or of zero weights if that is larger; 0 before */
 
     /* saved models */
@@ -259,10 +260,8 @@ enum {
     TR_LINEAR_SQUARES,   /* of the weights, with the biases */
     TR_LINEAR_ABSOLUTES,
     TR_LINEAR_BIAS_SQUARE,
-    TR_LINEAR_TEST_WEIGHT,
-    TR_LINEAR_TEST_RIGHT,
-    TR_LINEAR_TEST_ERRORS,
-    TR_LINEAR_OWN_SUMS = 12
+    TR_LINEAR_TEST, /* of the metrics on the test rows */
+    TR_LINEAR_OWN_SUMS = TR_LINEAR_TEST + TR_METRIC_SUMS
 };
 
 /* Report the sums that tr_linear_summarize() needs: the loss of this worker's rows, the size of the weights w (worker 0 only), and
@@ -300,12 +299,7 @@ tr_stage tr_linear_stage(struct tr_linear *m);
 /* For snapshot functions: the state of tr_linear_summarize(). */
 int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot);
 
-/* The metric of the test data: its name, or NULL without test data; its value. */
-const char *tr_linear_metric(const struct tr_linear *m);
-double tr_linear_test_metric(const struct tr_linear *m, const tr_report *report);
-
-/* Adds the metric of the final model, or the area under the ROC curve of the test data, to summary.json. All ranks,
- * after training. */
+/* Adds the area under the ROC curve of the test data to summary.json. All ranks, after training. */
 int tr_linear_report_figures(struct tr_linear *m);
 
 /* ---- stages in the job ---- */

@@ -792,16 +792,6 @@ int tr_linear_mean(const tr_job *const *jobs, size_t n, const char **flag, size_
                : tr_fail(TR_ERR_CONFIG, "classifiers and regression have no mean");
 }
 
-/* Margins of several outputs become probabilities: by their softmax, or as in LIBLINEAR, those of each class against the rest
- * divided by their sum. */
-static void margins_to_probabilities(const struct tr_linear_model *s, double *margin)
-{
-    double sum = 0, most = margin[tr_predicted_class(margin, s->outputs)];
-    for (size_t k = 0; k < s->outputs; k++)
-        sum += margin[k] = s->softmax ? exp(margin[k] - most) : tr_loss_logistic.mean(margin[k]);
-    for (size_t k = 0; k < s->outputs; k++) margin[k] /= sum;
-}
-
 int tr_linear_predict(void *model, tr_query *q, const tr_records *records, double *out)
 {
     const struct tr_linear *m = model;
@@ -823,7 +813,8 @@ int tr_linear_predict(void *model, tr_query *q, const tr_records *records, doubl
             *out = (double)s->label[width > 1 ? class : 1 - class];
             continue;
         }
-        if (m->output == TR_OUT_PROBABILITY && width > 1) margins_to_probabilities(s, margin);
+        if (m->output == TR_OUT_PROBABILITY && width > 1)
+            tr_margins_to_probabilities(s->loss, s->softmax, width, margin);
         else if (m->output == TR_OUT_PROBABILITY || m->output == TR_OUT_MEAN)
             *margin = s->loss->mean(*margin);
         memcpy(out, margin, n * sizeof *out);
@@ -871,7 +862,7 @@ int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records,
             double loss = tr_loss_logistic.value(*margin, is == 0 ? 1 : -1, 0);
             TR_TRY(tr_classified_add(c, is == 0, as, loss, *margin, weight));
         } else {
-            margins_to_probabilities(s, margin);
+            tr_margins_to_probabilities(s->loss, s->softmax, width, margin);
             TR_TRY(tr_classified_add(c, is, as, -log(fmax(margin[is], 1e-300)), 0, weight));
         }
     }
@@ -883,7 +874,7 @@ int tr_linear_figures(void *model, tr_query *q, uint64_t rows)
     const struct tr_linear *m = model;
     const struct tr_linear_model *s = &m->saved;
     TR_TRY(tr_rows_figure(q, rows, m->evaluation->weight));
-    if (!tr_linear_model_classifies(s)) return tr_errors_figures(&m->evaluation->errors, q, s->loss->figure);
+    if (!tr_linear_model_classifies(s)) return tr_errors_figures(&m->evaluation->errors, q, s->loss);
     return tr_classified_figures(m->evaluation->classified, q,
                                  s->outputs == 1 ? (float[]){s->label[1], s->label[0]} : s->label,
                                  has_probabilities(s->loss));

@@ -505,7 +505,7 @@ int tr_mf_als_train(struct tr_mf *m, const struct tr_als_limits *limits)
                       .clocks = 2 * (int64_t)m->epochs,
                       .evaluate_every = 2 * (int64_t)m->report_every,
                       .epochs_per_clock = 0.5,
-                      .metric_name = m->test ? "test rmse" : NULL,
+                      .metric = {{m->test ? "test rmse" : NULL, false}},
                       .prepare = als_prepare,
                       .compute = als_compute,
                       .evaluate = als_evaluate,

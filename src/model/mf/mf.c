@@ -97,7 +97,7 @@ int tr_mf_summarize(void *mf, const tr_report *report, tr_evaluation *evaluation
     m->trained = sum[TR_MF_RATINGS];
     bool tested = sum[TR_MF_TEST_RATINGS] > 0;
     evaluation->objective = sqrt(sum[TR_MF_SQUARES] / m->trained);
-    evaluation->metric = tested ? sqrt(sum[TR_MF_TEST_SQUARES] / sum[TR_MF_TEST_RATINGS]) : NAN;
+    evaluation->metric[0] = tested ? sqrt(sum[TR_MF_TEST_SQUARES] / sum[TR_MF_TEST_RATINGS]) : NAN;
     m->last = *evaluation;
     if (isfinite(evaluation->objective)) return TR_OK;
     return tr_fail(TR_ERR_DIVERGED, "the error is no longer finite: %sraise model.l2",
@@ -122,7 +122,7 @@ static int read_settings(struct tr_mf *m, const tr_job *job, const struct tr_mf_
     m->averages = tr_job_is(job, "sync.weight", "con");
     m->epochs = (int64_t)tr_job_number(job, "solve.epochs");
     m->report_every = (int64_t)tr_job_number(job, "report.every");
-    m->last.objective = m->last.metric = NAN;
+    m->last.objective = m->last.metric[0] = NAN;
     TR_TRY(tr_job_integer(job, "seed", &m->seed));
     return tr_copy_string(m->by_als ? "als" : "sgd", &m->method);
 }
@@ -245,7 +245,7 @@ static int mf_fields(void *mf, tr_fields *f)
                                  {"implicit", TR_FIELD_U64, .value = &m->implicit},
                                  {"l2", TR_FIELD_F64, .value = &m->l2},
                                  {"train_rmse", TR_FIELD_F64, &m->last.objective, .of_scheduler = true},
-                                 {"test_rmse", TR_FIELD_F64, &m->last.metric, .of_scheduler = true}};
+                                 {"test_rmse", TR_FIELD_F64, &m->last.metric[0], .of_scheduler = true}};
     TR_TRY(tr_field_members(f, numbers, sizeof numbers / sizeof *numbers));
     m->width = (size_t)(m->rank + m->bias);
     m->mean = m->centred ? m->average : 0;
@@ -481,7 +481,7 @@ static int mf_inspect(void *mf, tr_query *query)
     tr_line(query, "l2", "%.6g", m->l2);
     tr_line(query, "trained on", "%llu ratings", (unsigned long long)m->ratings);
     if (isfinite(m->last.objective)) tr_line(query, "train rmse", "%.6f", m->last.objective);
-    if (isfinite(m->last.metric)) tr_line(query, "test rmse", "%.6f", m->last.metric);
+    if (isfinite(m->last.metric[0])) tr_line(query, "test rmse", "%.6f", m->last.metric[0]);
     if (!id) return TR_OK;
     enum { TOP = 10 };
     uint64_t user = number_of(m, TR_MF_USER, id, strlen(id));
@@ -574,10 +574,15 @@ static const tr_method methods[] = {
 };
 
 static const tr_rule rules[] = {
-    {"sync.weight", "als", .unused = true}, {"sync.stable", .unused = true},
-    {"sync.race", .unused = true},          {"local.*", .unused = true},
-    {"data.vocabulary", .unused = true},    {"data.scale", .unused = true},
-    {"data.weight", .unused = true},        {.key = NULL},
+    {"sync.weight", "als", .unused = true},
+    {"sync.stable", .unused = true},
+    {"sync.race", .unused = true},
+    {"local.*", .unused = true},
+    {"data.vocabulary", .unused = true},
+    {"data.scale", .unused = true},
+    {"data.weight", .unused = true},
+    {"report.metric", .unused = true},
+    {.key = NULL},
 };
 
 static const tr_flag flags[] = {

@@ -590,7 +590,7 @@ int tr_mf_sgd_train(struct tr_mf *m)
                       .evaluate_every = (int64_t)m->report_every * parts,
                       .epochs_per_clock = 1 / (double)parts,
                       .objective_name = "train rmse",
-                      .metric_name = m->test ? "test rmse" : NULL,
+                      .metric = {{m->test ? "test rmse" : NULL, false}},
                       .prepare = sgd_prepare,
                       .compute = sgd_compute,
                       .rotates = true,

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../metrics.h"
 #include "trees.h"
 
 /* ================ gradients ================ */

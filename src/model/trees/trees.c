@@ -3,11 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../metrics.h"
 #include "trees.h"
 
 /* Sums of an evaluation. */
-enum { LOSS, WEIGHT, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
+enum { LOSS, WEIGHT, TEST }; /* TEST: TR_METRIC_SUMS of the test rows */
 
 /* Maximum number of classes. */
 enum { MOST_CLASSES = 1000 };
@@ -235,6 +234,9 @@ static int trees_open_rows(struct tr_trees *m)
     }
     TR_TRY(tr_agree(m->tr, trees_check_data(m)));
     m->outputs = m->loss->joint ? tr_max_size(train->labels, 2) : 1;
+    m->metrics = (struct tr_test_metrics){
+        .loss = m->loss, .shape = tr_trees_shape(m), .outputs = (size_t)m->outputs, .joint = m->loss->joint};
+    TR_TRY(tr_agree(m->tr, tr_test_metrics_choose(m->job, &m->metrics)));
     TR_TRY(tr_agree(m->tr, describe_data(m)));
     TR_TRY(tr_agree(m->tr, tr_trees_weigh(m)));
     return initial_read(m);
@@ -360,6 +362,7 @@ static int trees_prepare(tr_worker *me, void *state)
            together = votes ? 1 : tr_min_size(TR_MOST_TOGETHER, (size_t)m->o->leaves / 2);
     TR_TRY(tr_trees_merge_open(m->tr, &m->bins, m->members, told, together, &m->merge));
     if (!m->base) TR_TRY(find_base(m));
+    if (!tr_trees_classify(m) && !m->loss->mean) m->metrics.origin = m->base[0];
     TR_TRY(bin_rows(m, m->train, m->members == 1, &m->rows, &m->score));
     if (m->test) TR_TRY(bin_rows(m, m->test, true, &m->test_rows, &m->test_score));
     m->tested = m->initial;
@@ -414,10 +417,12 @@ static int trees_evaluate(tr_worker *me, void *state, tr_report *report)
     for (size_t i = 0; i < n; i++) {
         double weight = m->test->rows.weight ? (double)m->test->rows.weight[i] : 1;
         outputs_of(m, m->test_score + i, n, margin);
-        struct tr_trees_judged row = tr_trees_judge(m, m->test->rows.label[i], margin, shape);
-        report->sum[TEST_ROWS] += weight;
-        report->sum[TEST_RIGHT] += row.as == row.is ? weight : 0;
-        report->sum[TEST_SQUARES] += weight * row.error * row.error;
+        double target = (double)m->test->rows.label[i];
+        if (tr_trees_classify(m)) {
+            size_t class = tr_trees_class_of(m, m->test->rows.label[i]);
+            target = class < m->labels ? (double)class : (double)NAN;
+        }
+        tr_test_metrics_add(&m->metrics, margin, target, weight, report->sum + TEST);
     }
     return TR_OK;
 }
@@ -427,9 +432,7 @@ static int trees_summarize(void *state, const tr_report *report, tr_evaluation *
     struct tr_trees *m = state;
     const double *sum = report->sum;
     evaluation->objective = sum[LOSS] / sum[WEIGHT];
-    if (m->test)
-        evaluation->metric = tr_trees_classify(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS]
-                                                  : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
+    if (m->test) tr_test_metrics_find(&m->metrics, sum + TEST, evaluation);
     if (!isfinite(evaluation->objective))
         return tr_fail(TR_ERR_DIVERGED, "the objective is not finite: lower solve.rate");
     m->last = *evaluation;
@@ -510,15 +513,12 @@ static int trees_train(void *model)
                       .clocks = (int64_t)tr_job_number(m->job, "solve.epochs"),
                       .evaluate_every = (int64_t)tr_job_number(m->job, "report.every"),
                       .epochs_per_clock = 1,
-                      .metric_name = !m->test               ? NULL
-                                     : tr_trees_classify(m) ? "accuracy"
-                                                            : "rmse",
-                      .metric_ascends = tr_trees_classify(m),
                       .prepare = trees_prepare,
                       .compute = trees_compute,
                       .evaluate = trees_evaluate,
                       .summarize = trees_summarize,
                       .snapshot = trees_snapshot};
+    tr_test_metrics_name(&m->metrics, m->test, &stage);
     TR_TRY(tr_run(m->tr, &stage));
     tr_say(m->tr, "model:         %zu trees of %.1f leaves", m->forest.trees,
            ((double)m->forest.nodes / fmax(1, (double)m->forest.trees) + 1) / 2);
@@ -732,7 +732,7 @@ static int trees_figures(void *model, tr_query *q, uint64_t rows)
     const struct tr_trees_evaluation *e = m->evaluation;
     TR_TRY(tr_rows_figure(q, rows, e->weight));
     if (tr_trees_classify(m)) return tr_classified_figures(e->classified, q, m->label_name, true);
-    return tr_errors_figures(&e->errors, q, NULL);
+    return tr_errors_figures(&e->errors, q, m->loss->shape == TR_SHAPE_NONE ? m->loss : NULL);
 }
 
 /* ================ inspect ================ */

@@ -23,6 +23,7 @@
 
 #include "../loss.h"
 #include "../labels.h"
+#include "../metrics.h"
 #include "trireme/trireme.h"
 
 /* ---- bins (bins.c) ---- */
@@ -307,6 +308,8 @@ struct tr_trees {
     double weight_steps; /* sums of weights are counted in steps of 1 / weight_steps: exact in any order */
     int8_t *direction;   /* of columns: 1 up, -1 down, 0 free; NULL: no constraints */
     size_t initial;      /* number of trees of model.init */
+
+    struct tr_test_metrics metrics;
 
     /* the tree that grows */
     struct {

@@ -321,13 +321,14 @@ const slope = (a, over) => a.map((v, i) => {
 });
 
 // The curves in a metrics.csv: [{key, title, lines: [{name, ys}], …}]
-function curves(t, rows) {
+function curves(t, { status, summary }) {
+    const rows = summary?.rows ?? status.rows, metric = status.metric ? status.metric + " on test data" : "metric on test data";
     const c = t.column, parts = ["compute_seconds", "pull_seconds", "push_seconds", "wait_seconds"].map(name => slope(c[name], c.time));
     const all = i => parts.reduce((sum, part) => sum + (is(part[i]) ? part[i] : 0), 0);
     const list = [
         { key: "objective", title: "objective", lines: [["objective", c.objective]], show: v => number(v, 8), log: view.log },
         { key: "gap", title: "gap to the optimum", lines: [["gap", c.gap]], show: v => is(v) ? v.toExponential(2) : "–", tick: v => number(v, 2), log: true },
-        { key: "metric", title: "metric on test data", lines: [["metric", c.test_metric]], show: v => number(v, 5), log: false },
+        { key: "metric", title: metric, lines: [["metric", c.test_metric]], show: v => number(v, 5), log: false },
         rows ? { key: "rate", title: "rows per second", lines: [["rows/s", slope(c.epoch.map(e => e * rows), c.time)]], show: many, tick: many, zero: true }
             : { key: "rate", title: "epochs per second", lines: [["epochs/s", slope(c.epoch, c.time)]], show: v => number(v, 3), zero: true },
         { key: "bytes", title: "bytes of all workers", lines: [["pulled", slope(c.bytes_pulled, c.time)], ["pushed", slope(c.bytes_pushed, c.time)]], show: v => bytes(v) + "/s", tick: bytes, zero: true },
@@ -487,7 +488,7 @@ function runPage(id) {
         tools.replaceChildren(axes());
         const happened = await events(run, problems), ranks = await json(run, "ranks.json", problems);
         const log = await text(run, "log", -16384).catch(() => null);
-        const list = isUsable(t) ? curves(t, summary?.rows ?? run.status.rows) : [];
+        const list = isUsable(t) ? curves(t, { status: run.status, summary }) : [];
         const marks = happened.filter(e => is(e[view.over]) && e.event !== "failure").map(e => ({ x: e[view.over], kind: e.event, text: e.event + ": " + e.text }));
         for (const [key, c] of drawn) if (!list.some(curve => curve.key === key)) (c.node.remove(), charts.delete(c), drawn.delete(key));
         for (const curve of list) {
@@ -508,7 +509,7 @@ function runPage(id) {
 
 function head(run, summary, problems) {
     const s = run.status, fact = (name, value) => value !== null && value !== undefined && value !== "–" && el("div", {}, el("span", {}, name), el("b", {}, value));
-    const metric = ["test_accuracy", "test_auc", "test_rmse", "test_perplexity"].map(name => summary && is(summary[name]) && fact(name.slice(5), number(summary[name], 5)));
+    const metric = Object.keys(summary ?? {}).filter(name => name.startsWith("test_") && is(summary[name])).map(name => fact(name.slice(5), number(summary[name], 5)));
     return [el("h1", {}, run.name, " ", el("small", {}, stateOfRun(run))), el("div", { class: "path" }, run.path),
         s.error && el("p", { class: "note bad" }, String(s.error)), ...problems.map(text => el("p", { class: "note" }, text)),
         el("div", { class: "facts" }, fact("objective", number(s.objective, 8)), fact("gap", gapOf(s, 2) || null), metric, fact("epoch", number(s.epoch, 5)),
@@ -662,9 +663,9 @@ function comparePage(ids) {
             t: await table(run, "metrics.csv").catch(() => null) })));
         names.replaceChildren(...loaded.map(({ run, colour }) => el("a", { href: link(run.id) }, el("i", { class: colour }), run.name)));
         tools.replaceChildren(axes());
-        const drawable = loaded.filter(({ t }) => isUsable(t)), rows = ({ summary, run }) => summary?.rows ?? run.status.rows, counted = drawable.every(rows);
+        const drawable = loaded.filter(({ t }) => isUsable(t)), counted = drawable.every(({ summary, run }) => summary?.rows ?? run.status.rows);
         for (const key of wanted) {
-            const each = drawable.flatMap(({ t, run, colour, summary }) => curves(t, counted && rows({ summary, run })).filter(curve => curve.key === key)
+            const each = drawable.flatMap(({ t, run, colour, summary }) => curves(t, counted ? { status: run.status, summary } : { status: { metric: run.status.metric } }).filter(curve => curve.key === key)
                 .map(curve => ({ curve, line: { ...lines(curve, t, colour)[0], name: run.name } })));
             if (each.length === 0) continue;
             if (!drawn.has(key)) (drawn.set(key, chart()), grid.append(drawn.get(key).node));

@@ -177,7 +177,7 @@ static int path_remember(struct tr_linear *m, double metric)
 static int path_write(const struct tr_linear *m)
 {
     const struct tr_linear_descent *d = m->descent;
-    const char *folder, *metric = tr_linear_metric(m);
+    const char *folder, *metric = m->test ? tr_test_metrics_first(&m->metrics) : NULL;
     bool folds = d->folds.n > 0;
     struct tr_target target;
     TR_TRY(tr_job_string(m->job, "output", &folder));
@@ -572,9 +572,10 @@ static int descent_evaluate(tr_worker *me, void *state, tr_report *report)
     if (!m->test) return path_remember(m, 0);
     tr_report all = *report;
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, all.sum, TR_SUMS));
-    double metric = tr_linear_test_metric(m, &all);
-    bool better = tr_linear_classifies(m) ? metric > d->best.of.metric : metric < d->best.of.metric;
-    return better || d->best.of.value == 0 ? path_remember(m, metric) : TR_OK;
+    tr_evaluation tested;
+    tr_test_metrics_find(&m->metrics, all.sum + TR_LINEAR_TEST, &tested);
+    bool better = tr_test_metrics_better(&m->metrics, tested.metric[0], d->best.of.metric);
+    return better || d->best.of.value == 0 ? path_remember(m, tested.metric[0]) : TR_OK;
 }
 
 static int descent_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
@@ -593,7 +594,7 @@ static int descent_summarize(void *state, const tr_report *report, tr_evaluation
                                                                        .nonzeros = d->nonzeros,
                                                                        .objective = evaluation->objective,
                                                                        .gap = evaluation->gap,
-                                                                       .metric = evaluation->metric};
+                                                                       .metric = evaluation->metric[0]};
     return TR_OK;
 }
 

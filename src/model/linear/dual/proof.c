@@ -249,11 +249,11 @@ int tr_linear_dual_prove(struct tr_linear *m)
                       .state = &s,
                       .clocks = 1,
                       .epochs_per_clock = 0,
-                      .metric_name = tr_linear_metric(m),
                       .prepare = proof_prepare,
                       .compute = proof_compute,
                       .evaluate = proof_evaluate,
                       .summarize = proof_summarize};
+    tr_test_metrics_name(&m->metrics, m->test, &stage);
     int status = tr_run(m->tr, &stage);
     tr_view_close(&s.bias);
     void *arrays[] = {s.margin, s.w, s.u, s.project};

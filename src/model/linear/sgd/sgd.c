@@ -771,13 +771,12 @@ static int growing_train(struct tr_linear *m)
     }
     stages[g->phases] = (tr_stage){.name = g->phase[g->phases].name,
                                    .state = &g->phase[g->phases],
-                                   .metric_name = tr_linear_metric(m),
-                                   .metric_ascends = tr_linear_classifies(m),
                                    .prepare = phase_prepare,
                                    .compute = phase_compute,
                                    .evaluate = growing_evaluate,
                                    .summarize = growing_summarize,
                                    .release = tr_linear_release_views};
+    tr_test_metrics_name(&m->metrics, m->test, &stages[g->phases]);
     const tr_task task = {.name = "train",
                           .stage = stages,
                           .n = (size_t)g->phases + 1,

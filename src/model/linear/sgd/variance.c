@@ -505,21 +505,20 @@ static int variance_train(struct tr_linear *m)
                            "passes of steps: set 2 or more, or solve.method sgd",
                            tr_job_where(m->job, "solve.epochs")));
     variance_plan_epochs(m);
-    const tr_stage stages[STAGES] = {{.name = stage_names[FULL],
-                                      .state = m,
-                                      .metric_name = tr_linear_metric(m),
-                                      .metric_ascends = tr_linear_classifies(m),
-                                      .prepare = full_prepare,
-                                      .begin = full_begin,
-                                      .compute = full_compute,
-                                      .evaluate = full_evaluate,
-                                      .summarize = tr_linear_summarize,
-                                      .release = tr_linear_release_views},
-                                     {.name = stage_names[INNER],
-                                      .state = m,
-                                      .one_group = true,
-                                      .begin = v->on_demand ? inner_begin_whole : NULL,
-                                      .compute = inner_compute}};
+    tr_stage stages[STAGES] = {{.name = stage_names[FULL],
+                                .state = m,
+                                .prepare = full_prepare,
+                                .begin = full_begin,
+                                .compute = full_compute,
+                                .evaluate = full_evaluate,
+                                .summarize = tr_linear_summarize,
+                                .release = tr_linear_release_views},
+                               {.name = stage_names[INNER],
+                                .state = m,
+                                .one_group = true,
+                                .begin = v->on_demand ? inner_begin_whole : NULL,
+                                .compute = inner_compute}};
+    tr_test_metrics_name(&m->metrics, m->test, &stages[FULL]);
     tr_table *tables[ARRAYS];
     size_t n = 0;
     for (int i = 0; i < ARRAYS; i++)

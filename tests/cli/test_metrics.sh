@@ -1,0 +1,110 @@
+#!/bin/bash
+# report.metric: each metric is that of the predictions, weighted, on any number of ranks, for linear models and trees; the first
+# one decides for solve.patience, for sweeps and along the path of l1; and metrics that a model does not have.
+. "$(dirname "$0")/lib.sh"
+
+# rows SEED KIND: 600 rows label,weight,a,b; label: two (words), three (numbers), number
+rows() {
+    awk -v seed="$1" -v kind="$2" 'BEGIN { srand(seed); print "label,w,a,b"; for (i = 0; i < 600; i++) {
+        a = int(rand() * 1000) / 500 - 1; b = int(rand() * 1000) / 500 - 1; m = 2 * a - b + 1.5 * (rand() - 0.5)
+        label = kind == "two" ? (m > 0.3 ? "yes" : "no") : kind == "three" ? (m < -0.7 ? 7 : m < 0.7 ? 8 : 9) : 1000 + int(m * 100) / 10
+        print label "," 1 + int(rand() * 3) "," a "," b } }'
+}
+for kind in two three number; do
+    rows 1 $kind >$kind.csv
+    rows 2 $kind >$kind.test.csv
+done
+
+# judged KIND PREDICTIONS [SHAPE]: NAME VALUE lines, computed from labels, weights and predictions. two: probabilities of yes;
+# three: of 7, 8 and 9; margins of them (hinge); number: the number.
+judged() {
+    tail -n +2 "$1.test.csv" | tr , ' ' | paste -d ' ' - "$2" | awk -v kind="$1" -v hinge="${4-}" -v shape="${3-0}" '
+        function abs(x) { return x < 0 ? -x : x }
+        { w = $2; n += w }
+        kind == "two" { y = $1 == "yes"; p = $5; right += w * ((p > 0.5) == y); brier += w * (p - y) ^ 2
+            loss += -w * log(y ? p : 1 - p); both += w * (p > 0.5 && y); of += w * ((p > 0.5) + y) }
+        kind == "three" { as = $5 >= $6 && $5 >= $7 ? 0 : $6 >= $7 ? 1 : 2; right += w * ($1 - 7 == as)
+            for (k = 0; k < 3; k++) { y = $1 - 7 == k; p = $(5 + k); brier += w * (p - y) ^ 2
+                if (hinge) { s = 1 - (y ? p : -p); loss += w * (s > 0 ? s : 0) } else if (y) loss += -w * log(p) } }
+        kind == "number" { e = $5 - $1; squares += w * e * e; absolutes += w * abs(e); parts += w * abs(e / $1)
+            pinball += w * (e < 0 ? -shape * e : (1 - shape) * e); sum += w * $1; ys[NR] = $1; ws[NR] = w }
+        END {
+            if (kind != "number") { print "accuracy", right / n; print hinge ? "hinge_loss" : "log_loss", loss / n
+                if (!hinge) print "brier", brier / n }
+            if (kind == "two") print "f1", 2 * both / of
+            if (kind == "number") { for (i in ys) spread += ws[i] * (ys[i] - sum / n) ^ 2
+                print "rmse", sqrt(squares / n); print "mae", absolutes / n; print "mape", parts / n
+                print "r2", 1 - squares / spread; print "pinball", pinball / n } }'
+}
+# right NAME KIND PREDICTIONS [SHAPE [hinge]]: the metrics in NAME/summary.json
+right() {
+    judged "$2" "$3" "${4-}" "${5-}" >expected
+    shown=0
+    while read -r metric value; do
+        got=$(of "$1" "test_$metric")
+        [ "$got" ] || continue
+        shown=$((shown + 1))
+        near "$got" "$value" 2e-5 || fail "$1: $metric is $got, by the predictions $value"
+    done <expected
+    [ $shown -ge 2 ] || fail "$1: summary.json has $shown of the metrics: $(grep test_ "$1/summary.json")"
+}
+
+cat >job.yaml <<'YAML'
+data: {columns: {w: weight}, label: label}
+report: {progress: no}
+YAML
+for ranks in 1 2; do
+    for type in logistic trees; do
+        run two$type 1 job.yaml data.train=two.csv data.test=two.test.csv model.type=$type report.metric=log_loss,accuracy,brier,f1 solve.epochs=20
+        "$trireme" predict two$type two.test.csv --probability >p || fail "predict: $type"
+        awk 'END { exit NF != 1 }' p || { awk '{ print $NF }' p >q; mv q p; }
+        right two$type two p
+        run three$type $ranks job.yaml data.train=three.csv data.test=three.test.csv model.type=$type report.metric='[brier, accuracy, log_loss]' solve.epochs=20
+        "$trireme" predict three$type three.test.csv --probability >p || fail "predict: $type"
+        right three$type three p
+    done
+    run number $ranks job.yaml data.train=number.csv data.test=number.test.csv model.type=linear report.metric=r2,rmse,mae,mape
+    "$trireme" predict number number.test.csv >p && right number number p
+    run quantile $ranks job.yaml data.train=number.csv data.test=number.test.csv model.type=quantile model.quantile=0.8
+    "$trireme" predict quantile number.test.csv >p && right quantile number p 0.8
+    run treequantile $ranks job.yaml data.train=number.csv data.test=number.test.csv model.type=trees model.objective=quantile model.quantile=0.8
+    "$trireme" predict treequantile number.test.csv >p && right treequantile number p 0.8
+done
+is "the default for a quantile" "$(of treequantile metric)" pinball
+is "the default for classes" "$(of twologistic metric)" log_loss
+run multi 1 job.yaml data.train=three.csv data.test=three.test.csv model.type=svm && grep -q hinge_loss multi/summary.json || fail "svm: no hinge_loss"
+
+# ---- the first one decides ----
+
+# best FOLDER ORDER: the first in this order of the metric of all evaluations
+best() { tail -n +2 "$1/metrics.csv" | cut -d, -f6 | sort $2 | head -1; }
+for metric in log_loss accuracy; do
+    order=-g; [ $metric = log_loss ] || order=-gr
+    run patient 1 job.yaml data.train=two.csv data.test=two.test.csv model.type=trees solve.epochs=200 solve.rate=0.3 solve.patience=20 report.metric=$metric
+    near "$(of patient test_$metric)" "$(best patient $order)" 1e-12 || fail "patience: keeps $metric $(of patient test_$metric), not $(best patient $order)"
+    "$trireme" sweep job.yaml data.train=two.csv data.test=two.test.csv model.type=trees solve.rate=0.02,0.1,0.5 report.metric=$metric report.progress=yes output=swept >said 2>&1 ||
+        fail "sweep: $(cat said)"
+    expected=$(for i in 1 2 3; do
+        for fold in 1 2 3; do of "swept/s$i-$fold" test_$metric; done | awk -v i=$i '{ sum += $1 } END { print sum / NR, "s" i }'
+    done | sort $order | head -1 | cut -d' ' -f2)
+    grep -q "^$expected .*<- best" said || fail "sweep by $metric: not $expected: $(grep best said)"
+    rm -rf patient swept
+done
+run path 1 job.yaml data.train=two.csv data.test=two.test.csv model.l1=path
+head -1 path/path.csv | grep -q ',log_loss$' || fail "path.csv: $(head -1 path/path.csv)"
+least=$(tail -n +2 path/path.csv | cut -d, -f5 | sort -g | head -1)
+near "$(of path test_log_loss)" "$least" 1e-6 || fail "path: chooses log_loss $(of path test_log_loss), not $least"
+
+# ---- metrics that a model does not have ----
+
+cat >>job.yaml <<'YAML'
+model: {type: logistic}
+YAML
+sed -i 's/^data: {/data: {train: three.csv, test: three.test.csv, /' job.yaml
+refused 78 'report.metric: this model has no f1 during training, expected of log_loss, accuracy, brier$' report.metric=f1
+refused 78 'no auc during training.*trireme evaluate' report.metric=auc
+refused 78 'no brier during training, expected of hinge_loss, accuracy$' model.type=svm report.metric=brier
+refused 78 'no accuracy during training, expected of rmse, mae, mape, r2' model.type=linear report.metric=accuracy data.train=number.csv data.test=number.test.csv
+refused 78 'report.metric: 5 metrics, expected at most 4' report.metric=accuracy,accuracy,accuracy,accuracy,accuracy
+sed -i 's/test: three.test.csv, //' job.yaml
+refused 78 'report.metric needs data.test' report.metric=accuracy
