@@ -1,9 +1,9 @@
 /* One run of a stage: its clock limit, its evaluations, the best model, pauses for checkpoints, and the run itself.
  *
- * Checkpoints and the best model are copied in pauses, in which no rank computes. Under BSP the scheduler keeps the clock
- * limit only a little ahead of the slowest worker, and calls the pause at that limit: all workers reach it, and none passes
- * it. Otherwise every worker pauses when its clock ends. Nothing is under way then, so the copies of all ranks are
- * consistent. */
+ * Workers run all clocks below the clock limit, which the scheduler (rank 0) raises. Checkpoints and the best model are copied in
+ * pauses, in which no rank computes. Under BSP the scheduler keeps the limit only a few clocks ahead of the slowest worker, and
+ * calls a pause at the limit, so that all workers pause at the same clock. Otherwise every worker pauses when its current clock
+ * ends. No message is in flight then, so the copies of all ranks are consistent. */
 #include "stage/run.h"
 
 #include <math.h>
@@ -13,12 +13,12 @@
 #include "base/fault.h"
 #include "trireme/collective.h"
 
-/* What a worker sends to the scheduler at an evaluation is collected here until all workers have reported. */
+/* Reports of an evaluation that have arrived at the scheduler, until all workers have reported. */
 struct tr_collection {
     struct tr_collection *next;
     int64_t evaluation;
     int arrived;
-    struct tr_stage_report report[]; /* by worker: summed in this order, so that sums are reproducible */
+    struct tr_stage_report report[]; /* by worker, which is the order of the sums: so they are reproducible */
 };
 
 static const tr_evaluation no_evaluation = {
@@ -30,7 +30,8 @@ static bool run_is_checkpointed(const struct tr_stage_run *run)
     return run->evaluated < 0 && run->stage->snapshot && run->tr->checkpoints;
 }
 
-/* Returns whether the run stops early: the best model is kept, and training ends when it has not improved for solve.patience evaluations. */
+/* Returns whether solve.patience applies to the run: the best model is kept, and the stage ends when the metric has not improved
+ * for this number of evaluations. */
 static bool run_is_patient(const struct tr_stage_run *run)
 {
     const tr_stage *stage = run->stage;
@@ -40,12 +41,12 @@ static bool run_is_patient(const struct tr_stage_run *run)
 
 /* ---- rank 0: the clock limit, and calling pauses ---- */
 
-/* The limit is ahead by clocks of about this many seconds. With less, fast workers would wait for the scheduler; with more, a
- * stop would take longer. It is ahead by two clocks at least: the next one must be allowed while one is computed. */
+/* Time by which the limit is ahead of the slowest worker under BSP. If it were shorter, fast workers would wait for the scheduler;
+ * if longer, a pause would be reached later. The limit is ahead by at least two clocks, so that a worker can begin the next one. */
 static const double ahead_seconds = 0.02;
 enum { LEAST_AHEAD = 2, MOST_AHEAD = 4096 };
 
-/* Returns the clock of the slowest worker that still runs; false: all have left. */
+/* Finds the clock of the slowest worker; false: all workers have ended their clocks. */
 static bool limit_slowest_clock(const struct tr_stage_run *run, int64_t *clock)
 {
     int64_t written = tr_clock_get(run->tr->sync->clock, TR_CLOCK_WRITTEN);
@@ -54,15 +55,15 @@ static bool limit_slowest_clock(const struct tr_stage_run *run, int64_t *clock)
     return true;
 }
 
-/* Under BSP: returns the greatest clock limit that allows a pause to be reached soon. */
+/* Under BSP: returns the maximum of the clock limit, so that a pause at the limit is reached soon. */
 static int64_t limit_horizon(struct tr_stage_run *run)
 {
     int64_t clock;
     if (run->calling != TR_NOT_DUE || !limit_slowest_clock(run, &clock)) return run->horizon;
     int64_t clocks = clock - run->paced_clock;
     double now = tr_now(), seconds = now - run->paced;
-    if (clocks > 0 &&
-        seconds > ahead_seconds / 4) { /* in a shorter time, a late message looks like a fast worker */
+    /* a shorter time would not be accurate, because messages arrive with a delay */
+    if (clocks > 0 && seconds > ahead_seconds / 4) {
         double wanted = (double)clocks / seconds * ahead_seconds;
         run->ahead = wanted < MOST_AHEAD ? (int64_t)wanted : MOST_AHEAD;
         run->paced_clock = clock;
@@ -73,8 +74,8 @@ static int64_t limit_horizon(struct tr_stage_run *run)
     return run->horizon;
 }
 
-/* Lets the workers run up to the next evaluation, or stops them. Under BSP no worker starts an epoch before the last
- * evaluation is complete; otherwise they run until they are told to stop. */
+/* Sets the clock limit, or stops the workers. Under BSP the limit is at most the next evaluation, so that no worker continues
+ * before the evaluation is complete. Otherwise the limit is that of the stage, until it is stopped. */
 static void limit_set(struct tr_stage_run *run, bool stop)
 {
     const tr_stage *stage = run->stage;
@@ -97,7 +98,7 @@ static void limit_set(struct tr_stage_run *run, bool stop)
     tr_clock_raise(sync->clock, TR_CLOCK_STOPPED, run->stopping);
 }
 
-/* Returns the number of the pause that could be called now. */
+/* Returns the number of a pause that is called now. Under BSP it is 1 + the clock (in the clock window) of the pause. */
 static int64_t pause_next(const struct tr_stage_run *run)
 {
     return tr_sync_lockstep(run->tr->sync) ? run->limit - run->base + 1 : run->called + 1;
@@ -117,7 +118,7 @@ static void pause_call_if_due(struct tr_stage_run *run)
     tr_context *tr = run->tr;
     int64_t clock;
     if (run->calling != TR_NOT_DUE || !tr->sync->counting || !limit_slowest_clock(run, &clock)) return;
-    /* Reading the time can take longer than a clock, so it is not read in every turn of a wait. */
+    /* while the slowest worker makes no progress, checks only at every SELDOM-th poll, because reading the time may be slow */
     if (clock == run->looked && ++run->turns % SELDOM != 0) return;
     run->looked = clock;
     bool is_short = run->limit - clock <= tr_max_int((int)run->ahead, LEAST_AHEAD) / 2;
@@ -137,15 +138,15 @@ bool tr_stage_is_called(const struct tr_stage_run *run)
 
 /* ---- rank 0: evaluations ---- */
 
-/* Returns whether a metric is better than another one. A metric that is not finite is worse than any other. */
+/* Returns whether `metric` is better than `than`. A metric that is not finite is worse than a finite one. */
 static bool metric_is_better(const struct tr_stage_run *run, double metric, double than)
 {
     if (!isfinite(metric) || !isfinite(than)) return isfinite(metric);
     return run->stage->metric[0].ascends ? metric > than : metric < than;
 }
 
-/* Stops the stage if the evaluation reaches solve.target. An objective that ascends may start beyond the target: it counts only
- * while it rises. */
+/* Stops the stage if the evaluation has reached solve.target. An ascending objective may be beyond the target at first, so it must
+ * have risen since the last evaluation. */
 static void evaluation_check_target(const struct tr_stage_run *run, tr_evaluation *evaluation)
 {
     const tr_job *job = run->tr->job;
@@ -155,7 +156,7 @@ static void evaluation_check_target(const struct tr_stage_run *run, tr_evaluatio
     if ((run->stage->ascends ? -objective : objective) <= job->solve.target) evaluation->stop = true;
 }
 
-/* Notes whether an evaluation is the best so far, and stops the stage if there was no better one for too long. */
+/* Records whether an evaluation is the best so far, and stops the stage if none was better for solve.patience evaluations. */
 static void evaluation_judge(struct tr_stage_run *run, tr_evaluation *evaluation)
 {
     struct tr_patience *p = &run->patience;
@@ -192,7 +193,7 @@ void tr_traffic_add(struct tr_traffic *sum, const struct tr_traffic *one)
     sum->hidden_seconds += one->hidden_seconds;
 }
 
-/* Sums the reports of the workers; false if one of them has failed. */
+/* Sums the reports of the workers. Returns false if a worker has failed. */
 static bool reports_sum(const struct tr_stage_run *run, const struct tr_collection *c, tr_report *sums,
                         struct tr_progress_row *row)
 {
@@ -215,7 +216,7 @@ static bool reports_sum(const struct tr_stage_run *run, const struct tr_collecti
     return well;
 }
 
-/* Measures how much slower the clocks of the slowed workers were than those of the others. */
+/* Computes how much longer the clocks of slowed workers took than those of the other workers. */
 static void reports_measure_heterogeneity(struct tr_stage_run *run, const struct tr_collection *c)
 {
     int workers = tr_worker_set_size(run->tr->active), count[2] = {0};
@@ -234,8 +235,8 @@ static void reports_measure_heterogeneity(struct tr_stage_run *run, const struct
                                                    .reached = isfinite(level) ? level : (double)NAN};
 }
 
-/* Adds to the error of a diverged model the lowest worker that has reported a sum that is not finite. The model has only seen the
- * sums over the workers. */
+/* Adds to the error of a diverged model the first worker that has reported a sum that is not finite. The model knows only
+ * totals. */
 static int reports_name_worker(const struct tr_stage_run *run, const struct tr_collection *c, int status)
 {
     char text[1024];
@@ -247,14 +248,14 @@ static int reports_name_worker(const struct tr_stage_run *run, const struct tr_c
     return status;
 }
 
-/* All workers have reported: sums, judges and shows the evaluation, and sets the next clock limit. */
+/* After all workers have reported: sums, judges and shows the evaluation, and sets the next clock limit. */
 static void reports_evaluate(struct tr_stage_run *run, struct tr_collection *c)
 {
     struct tr_stages *stages = run->tr->stages;
     bool lockstep = tr_sync_lockstep(run->tr->sync), at_end = c->evaluation == TR_AT_END;
     tr_report sums = {.clock = 0};
     struct tr_progress_row row = {.seconds = tr_now() - run->begin, .evaluation = no_evaluation};
-    /* after a failure nothing is evaluated, so that its message stays */
+    /* no evaluation after a failure, because an error of summarize() would replace its message */
     bool failed = !reports_sum(run, c, &sums, &row) || run->status != TR_OK ||
                   tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED);
     reports_measure_heterogeneity(run, c);
@@ -263,9 +264,9 @@ static void reports_evaluate(struct tr_stage_run *run, struct tr_collection *c)
     if (!failed) status = run->stage->summarize(run->stage->state, &sums, &row.evaluation);
     if (status == TR_ERR_DIVERGED) status = reports_name_worker(run, c, status);
     if (!failed && status == TR_OK) evaluation_check_target(run, &row.evaluation);
-    /* all workers have read the same parameters, in the form in which they will be saved */
+    /* exact: all workers have read the same parameters, without rounding */
     row.exact = at_end || (lockstep && !tr_tables_round(run->tr->tables));
-    /* under other modes than BSP it is an estimate, which does not end a stage if a pause can verify it */
+    /* an estimate without BSP does not end the stage, if it can be verified in a pause */
     if (row.evaluation.stop && !row.exact && !lockstep && run_is_checkpointed(run)) {
         row.evaluation.stop = false;
         run->seems_over = true;
@@ -286,13 +287,13 @@ static void reports_evaluate(struct tr_stage_run *run, struct tr_collection *c)
     run->evaluations++;
     run->final = at_end;
     bool stop = row.evaluation.stop || failed || status != TR_OK;
-    /* under BSP all workers are at the clock limit: a pause there keeps the best model */
+    /* under BSP all workers are at the clock limit, where a pause is called to keep the best model */
     bool keeps = run->is_best && !stop && !at_end && lockstep && run->calling == TR_NOT_DUE;
     if (keeps && pause_next(run) > run->called) pause_call(run, TR_DUE_EVALUATION);
     limit_set(run, stop);
 }
 
-/* Receives reports of workers. */
+/* Poll function of the scheduler: calls pauses, and receives a report of a worker. */
 static int reports_poll(void *what, int *did)
 {
     struct tr_stage_run *run = what;
@@ -327,7 +328,7 @@ static int reports_poll(void *what, int *did)
 
 /* ---- evaluating while no worker computes ---- */
 
-/* All workers evaluate the parameters exactly while no update is being sent: all views are pulled again. */
+/* Runs an exact evaluation on all workers, while no update is in flight. Views are pulled again, because the clock is new. */
 static int evaluation_run(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
@@ -339,13 +340,13 @@ static int evaluation_run(struct tr_stage_run *run)
         TR_TRY(status);
         TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take the last report"));
     }
-    /* not cleared before: the reports of the workers may have arrived already */
+    /* `final` is not cleared before this wait, because the reports of the workers may have arrived already */
     if (tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
     run->final = false;
     return TR_OK;
 }
 
-/* In a pause, under other modes than BSP: evaluates the parameters as they are now. */
+/* In a pause without BSP: evaluates the current parameters exactly. */
 static int evaluation_repeat(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
@@ -359,7 +360,7 @@ static int evaluation_repeat(struct tr_stage_run *run)
 
 /* ---- the state of a run in a checkpoint ---- */
 
-/* Lists the state of the stage, the clock of this worker, the sums of the last evaluation, and the best model. */
+/* Snapshot function of a run: lists this worker's clock, the last evaluation, the best model, and then the state of the stage. */
 static int run_list(void *what, tr_snapshot *snapshot)
 {
     struct tr_stage_run *run = what;
@@ -385,8 +386,8 @@ static int run_list(void *what, tr_snapshot *snapshot)
 
 /* ---- the best model ---- */
 
-/* Keeps the model if it is the best. Under other modes than BSP the workers have continued since the evaluation, so the current
- * parameters are evaluated first. All ranks, in a pause; agreed on. */
+/* In a pause: keeps the model if it is the best. Without BSP the workers have continued since the evaluation, so the current
+ * parameters are evaluated first. On all ranks, which return the same status. */
 static int best_keep(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
@@ -403,7 +404,7 @@ static int best_keep(struct tr_stage_run *run)
     return tr_best_keep(tr, run_list, run);
 }
 
-/* Restores and evaluates the best model if it is better than the last one. All ranks, when the stage is over. */
+/* After the last clock: restores and evaluates the best model if it is better than the last model. All ranks. */
 static int best_restore(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
@@ -436,9 +437,9 @@ static double epochs_per_evaluation(const struct tr_stage_run *run)
     return stage->evaluate_every > 0 ? (double)stage->evaluate_every * stage->epochs_per_clock : 0;
 }
 
-/* Called by all participants when their clocks have stopped. *again: a pause was called, and the clocks continue; otherwise the
- * stage is over. TR_ERR_STOPPED: it is over, because the run must stop. The pause takes the checkpoint, or keeps the best model, at the clock of
- * the slowest worker. */
+/* Called by all participants when their clocks have stopped. If a pause was called, takes the checkpoint, keeps the best model or
+ * verifies the end of the stage, and sets *again to true: clocks continue. Otherwise *again is false: the stage is over.
+ * TR_ERR_STOPPED: the run must stop after this checkpoint. */
 static int pause_if_called(struct tr_stage_run *run, bool *again)
 {
     tr_context *tr = run->tr;
@@ -452,7 +453,7 @@ static int pause_if_called(struct tr_stage_run *run, bool *again)
     }
     bool well = run->status == TR_OK && tr->tables->status == TR_OK &&
                 !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED);
-    /* minima over the participants: all are well; minus the request of rank 0; the clock of the slowest worker */
+    /* minima over the participants: whether all are well; -1 × the pause that rank 0 has called; the clock of the slowest worker */
     struct {
         int64_t well, due, clock;
     } vote = {well, -(int64_t)(tr->rank == 0 ? run->calling : TR_NOT_DUE),
@@ -461,7 +462,7 @@ static int pause_if_called(struct tr_stage_run *run, bool *again)
     MPI_Iallreduce(MPI_IN_PLACE, &vote, 3, MPI_INT64_T, MPI_MIN, tr->active->participants, &request);
     TR_TRY(tr_wait_request(tr, &request, "all ranks to say whether a checkpoint can be taken"));
     if (!vote.well || vote.due == TR_NOT_DUE) return TR_OK;
-    /* all evaluations before the pause must be complete to be saved; that of the last clock comes later */
+    /* waits for all evaluations before the pause, which the checkpoint must contain; that of the last clock follows later */
     if (tr_works(tr)) TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
     if (tr->rank == 0 && tr_stage_is_evaluated(run) && stage->evaluate_every > 0 && lockstep) {
         int64_t due = (vote.clock < stage->clocks ? vote.clock : stage->clocks - 1) / stage->evaluate_every;
@@ -481,7 +482,7 @@ static int pause_if_called(struct tr_stage_run *run, bool *again)
     if (stops || !lockstep) TR_TRY(tr_sync_end(tr->sync));
     int seems_over = run->seems_over, proven = false;
     if (!lockstep) TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &seems_over, sizeof seems_over));
-    if (!lockstep && seems_over) { /* an exact evaluation ends the stage, or does not */
+    if (!lockstep && seems_over) { /* an exact evaluation decides whether the stage ends */
         TR_TRY(evaluation_repeat(run));
         run->seems_over = false;
         proven = run->stopping;
@@ -506,8 +507,8 @@ static int pause_if_called(struct tr_stage_run *run, bool *again)
 
 /* ---- continuing from a checkpoint ---- */
 
-/* Restores the stage if the checkpoint that the run continues from was taken in it. All ranks, after the stage is prepared;
- * agreed on. A stage without a snapshot function is not counted, because the number of such stages may depend on the ranks. */
+/* Restores the stage if the run resumes from a checkpoint that was taken in this stage. On all ranks, after tr_stage_prepare();
+ * they return the same status. Checkpoints do not count stages without a snapshot function. */
 static int run_restore(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
@@ -517,7 +518,7 @@ static int run_restore(struct tr_stage_run *run)
     TR_TRY(tr_agree(tr, tr_checkpoint_enter(tr, run->stage->name, &restores)));
     if (!restores) return TR_OK;
     TR_TRY(tr_checkpoint_restore(tr, run_list, run, &facts));
-    /* on other ranks, clocks can have another length, and report.every can have changed */
+    /* if the number of ranks or report.every has changed, clocks and evaluations are converted by their numbers of epochs */
     double length = run->stage->epochs_per_clock;
     int64_t clock = length > 0 ? (int64_t)(facts.epoch / length + 1e-6) : facts.clock;
     bool as_often = fabs(facts.epochs_per_evaluation - epochs_per_evaluation(run)) < 1e-6;
@@ -528,7 +529,7 @@ static int run_restore(struct tr_stage_run *run)
     run->me.clock += clock - facts.clock;
     run->base = run->me.clock;
     if (tr_works(tr)) tr_lifeline_clock(tr->lifeline, run->base);
-    /* a stage that was over remains so, unless the job has other bounds now */
+    /* if the last evaluation has ended the stage, judges it again, because the bounds in the job may have changed */
     tr_evaluation evaluation = no_evaluation;
     if (tr->rank != 0 || !run->evaluation.stop) return tr_agree(tr, TR_OK);
     int status = run->stage->summarize(run->stage->state, &run->sums, &evaluation);
@@ -565,7 +566,7 @@ void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *r
                                         .whole = stage->clocks}};
 }
 
-/* Clocks start after a barrier, which also waits for begin(). */
+/* The barrier in tr_sync_begin() also waits until begin() has returned on all participants. */
 int tr_stage_begin(struct tr_stage_run *run)
 {
     const tr_stage *stage = run->stage;
@@ -588,7 +589,7 @@ int tr_stage_prepare(struct tr_stage_run *run)
     return o->ready ? tr_agree(tr, o->ready(o->ready_who, run->stage)) : TR_OK;
 }
 
-/* From the first clock to the last evaluation. A rank that fails continues with the protocol. */
+/* Runs all clocks and the last evaluation. After a failure of its functions, a rank still takes part in all communication. */
 static int run_clocks(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
@@ -606,15 +607,15 @@ static int run_clocks(struct tr_stage_run *run)
     if (!tr_works(tr)) run->last = tr_now();
     if (!tr_stage_is_evaluated(run)) return TR_OK;
 
-    /* Evaluates the parameters that the stage leaves, unless that was done. All updates have been applied, so all workers see the
-     * same. A stage that was stopped under BSP has been evaluated where it stopped; under other modes in the pause that confirmed
-     * its end. Updates that filters had held back until then came later. */
+    /* Evaluates the final parameters, unless the last evaluation was of them: a stage that was stopped under BSP was evaluated at
+     * its last clock, and a stage without BSP in the pause that has verified its end. tr_sync_flush() may change parameters
+     * later. */
     int64_t now = tr->sync->now;
     bool stopped = tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED);
     bool evaluated = !run->flushed &&
                      (run->proven || (stopped && tr_sync_lockstep(tr->sync) && !tr_tables_round(tr->tables)));
     if (!evaluated) TR_TRY(evaluation_run(run));
-    /* servers on other nodes may learn late that the stage was stopped: nothing below depends on it */
+    /* on servers of other nodes, `stopped` may be out of date: nothing below depends on it */
     TR_TRY(tr_barrier(tr, tr->active->participants, "the last evaluation"));
     if (run_is_patient(run)) TR_TRY(best_restore(run));
     if (tr_works(tr)) tr->sync->now = now;
@@ -637,7 +638,7 @@ int tr_stage_run(struct tr_stage_run *run)
     if (tr->rank == 0) tr_poll_remove(tr, reports_poll, run);
     while (run->collections) reports_drop(run, run->collections);
     if (kept) tr_signals_handle(TR_SIGNALS_END, false);
-    if (status == TR_ERR_STOPPED) { /* on all ranks; not an error */
+    if (status == TR_ERR_STOPPED) { /* all ranks have this status, which is no error */
         tr_clock_leave(tr->sync->clock);
         if (tr->status == TR_OK) tr->status = TR_ERR_STOPPED;
         return tr_fail(TR_ERR_STOPPED, "stopped on request");

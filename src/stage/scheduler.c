@@ -155,7 +155,7 @@ int tr_schedule_open(int ranks, const int *node_of, size_t tasks, struct tr_sche
     for (int rank = 0; rank < ranks; rank++) {
         s->owner[rank] = s->holds[rank] = -1;
         s->node_of[rank] =
-            s->nodes - 1 - node_of[rank]; /* reversed: the node of rank 0, often the first, is taken last */
+            s->nodes - 1 - node_of[rank]; /* reversed, so that the node of rank 0 is chosen last */
         s->free[s->node_of[rank]]++;
     }
     s->tasks = tasks;
@@ -184,7 +184,7 @@ int tr_choose_place(const int64_t *last, const int *free, int n, int workers, bo
     return best;
 }
 
-/* Starts a task; `all` ranks are free. */
+/* Starts a task: chooses its ranks. all: number of free ranks. */
 static void schedule_start(struct tr_schedule *s, int task, int all, double now)
 {
     struct tr_scheduled *t = &s->task[task];
@@ -197,13 +197,13 @@ static void schedule_start(struct tr_schedule *s, int task, int all, double now)
     }
     while (t->ranks < wanted) {
         int node = tr_choose_place(s->last, s->free, s->nodes, wanted - t->ranks, false);
-        if (node < 0) { /* the node with most free ranks */
+        if (node < 0) { /* no node has enough free ranks: takes those of the node that has most */
             node = 0;
             for (int other = 1; other < s->nodes; other++)
                 if (s->free[other] > s->free[node]) node = other;
         }
         if (t->ranks == 0) t->home = node;
-        /* of the node: first the ranks that hold the data, then the highest */
+        /* takes first ranks that hold the data, then the others, both in descending order */
         int n = tr_min_int(wanted - t->ranks, s->free[node]);
         for (int holding = 1; holding >= 0; holding--)
             for (int rank = s->ranks - 1; rank >= 0 && n > 0; rank--) {
@@ -221,7 +221,7 @@ static void schedule_start(struct tr_schedule *s, int task, int all, double now)
     t->begin = now;
 }
 
-/* Returns whether all tasks before it are done; drops it if one failed or was dropped. */
+/* Returns whether all tasks before this task are done. If one of them has failed or was dropped, drops this task, too. */
 static bool schedule_is_ready(const struct tr_schedule *s, struct tr_scheduled *t)
 {
     bool ready = true;
@@ -236,7 +236,7 @@ static bool schedule_is_ready(const struct tr_schedule *s, struct tr_scheduled *
     return ready;
 }
 
-/* Returns whether enough free ranks hold its data. */
+/* Returns whether enough free ranks hold the task's data. */
 static bool schedule_is_held(const struct tr_schedule *s, const struct tr_scheduled *t)
 {
     return s->held[t->data] >= tr_max_int(t->wanted, 1);
@@ -251,7 +251,7 @@ static bool schedule_goes_before(const struct tr_schedule *s, const struct tr_sc
 
 bool tr_schedule_next(struct tr_schedule *s, double now, int *task)
 {
-    int all = 0, first = -1, fitting = -1; /* free ranks; the first waiting task; the first that fits */
+    int all = 0, first = -1, fitting = -1; /* number of free ranks; first task; first task that fits */
     for (int node = 0; node < s->nodes; node++) all += s->free[node];
     for (int i = 0; i < (int)s->tasks; i++) {
         struct tr_scheduled *t = &s->task[i];
@@ -296,20 +296,19 @@ bool tr_schedule_over(const struct tr_schedule *s)
 
 /* ---- the best degree of a stage ---- */
 
-static const double tolerance = 0.05; /* relative difference of times that are equal */
-static const double clearly_faster = 0.8, clearly_slower = 2.0;
-static const double near_best = 1.25; /* degrees below this multiple of the best time are measured in full */
-static const double widest_gap = 1.5; /* ratio of neighbours of the best without a degree in between */
-static const double drift = 1.5;
+/* These are ratios of times or, widest_gap, of degrees. */
+static const double tolerance = 0.05; /* times count as equal up to this relative difference */
+static const double clearly_faster = 0.8, clearly_slower = 2.0; /* three clocks suffice beyond these */
+static const double near_best = 1.25; /* degrees up to this multiple of the best time are measured in full */
+static const double widest_gap = 1.5; /* maximum without a degree between the best and the next degree */
+static const double drift = 1.5;      /* change of the best time that starts a new search */
 
 enum {
-    FIRST_CLOCKS = 3, /* clocks of a degree in the first measurement */
+    FIRST_CLOCKS = 3, /* maximum number of clocks in the first measurement of a degree */
     MOST_GAPS = 4,
-    /* Fractions of all clocks: the full and the first measurement of a degree, and the highest cost of the first degree if every
-     * worker counts in full. */
-    FULL_SHARE = 30,
-    FIRST_SHARE = 100,
-    START_SHARE = 30
+    FULL_SHARE = 30,   /* a full measurement has at most 1/30 of all clocks */
+    FIRST_SHARE = 100, /* a first measurement has at most 1/100 of all clocks */
+    START_SHARE = 30   /* the first degree is most × START_SHARE / clocks, within bounds */
 };
 
 /* ---- degrees: multiples of the unit ---- */
@@ -343,7 +342,7 @@ static double degree_median(const double *seconds, int n)
     return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
-/* Returns the first point that is not below this degree. */
+/* Returns the index of the first point whose degree is not below `parallelism`. */
 static int degree_place(const struct tr_degree *d, int parallelism)
 {
     int at = 0;
@@ -362,7 +361,7 @@ static struct tr_degree_point *degree_point(struct tr_degree *d, int parallelism
     return &d->point[at];
 }
 
-/* Returns the least time per clock of all other degrees; infinity if there is none. */
+/* Returns the least time per clock of all degrees except `parallelism`; infinity if there are none. */
 static double degree_fastest_but(const struct tr_degree *d, int parallelism)
 {
     double least = HUGE_VAL;
@@ -379,7 +378,7 @@ static void degree_measure(struct tr_degree *d, int parallelism, int clocks)
     d->wanted = clocks;
 }
 
-/* Returns a degree between two neighbours that were tried, if they are far apart; otherwise 0. */
+/* Returns a degree between points low and high, if the gap between them is wide; otherwise 0. */
 static int degree_between(const struct tr_degree *d, int low, int high)
 {
     if (low < 0 || high >= d->points) return 0;
@@ -388,8 +387,8 @@ static int degree_between(const struct tr_degree *d, int low, int high)
     return b > widest_gap * a && middle > a && middle < b ? middle : 0;
 }
 
-/* Returns a degree in a gap next to the best one; 0: none. Below the best only if it could be as fast, if all workers counted in
- * full. */
+/* Returns a degree in a gap next to point `best`, or 0. The gap below is only tried if the degree could be fast enough: if its time
+ * were that of the lower point, divided by the increase of workers. */
 static int degree_in_gap(struct tr_degree *d, int best)
 {
     if (d->gaps == MOST_GAPS) return 0;
@@ -404,12 +403,13 @@ static int degree_in_gap(struct tr_degree *d, int best)
     return take_below ? below : above;
 }
 
-/* Measures degrees in full that may be the best, and the one below the best: a few slow clocks may have misled the search. Then
- * tries degrees beyond the best, if it is the lowest or the highest, or in gaps. Otherwise the search ends. */
+/* The search after the search upward. Measures degrees that may be the best, and the degree below the best, in full, because a few
+ * slow clocks may have misled the search. Then tries degrees beyond the best if it is the lowest or highest point, or in gaps next
+ * to it. If there are no more degrees to try, the search ends. */
 static void degree_search_around(struct tr_degree *d)
 {
     double most = near_best * degree_fastest_but(d, -1);
-    int best = 0; /* the smallest of the degrees that are as fast as the fastest */
+    int best = 0; /* the point of the smallest degree that is about as fast as the fastest */
     while (d->point[best].median > (1 + tolerance) * degree_fastest_but(d, -1)) best++;
     int parallelism = d->point[best].parallelism, next = parallelism;
     d->phase = TR_DEGREE_AROUND;
@@ -431,8 +431,7 @@ static void degree_search_around(struct tr_degree *d)
     d->recent = (struct tr_degree_point){.parallelism = parallelism};
 }
 
-/* Handles a measurement. During the search upward, the search ends at the second degree in turn that is no faster, and at the first
- * that is slower. */
+/* Decides about the next measurement. The search upward ends at a slower degree, or at the second one that is not faster. */
 static void degree_step(struct tr_degree *d)
 {
     struct tr_degree_point *point = degree_point(d, d->parallelism);
@@ -464,7 +463,7 @@ static void degree_search_from(struct tr_degree *d, int start)
     degree_measure(d, start, d->first);
 }
 
-/* Starts the search at the least degree, or, if that would take too large a part of the clocks, higher, up to the geometric middle. */
+/* Starts the search at the least degree or, if this would take too many of the clocks, higher (see «start» in scheduler.h). */
 static void degree_set_clocks(struct tr_degree *d, int64_t clocks)
 {
     d->clocks = clocks;
@@ -495,7 +494,7 @@ struct tr_substage tr_degree_next(struct tr_degree *d, int64_t clocks_left)
     return sub;
 }
 
-/* Once the degree is found, the search starts again from it if the time of its clocks changes. */
+/* When the best degree has been found, starts the search again from it if the time of its clocks changes. */
 void tr_degree_report(struct tr_degree *d, const double *seconds, size_t n)
 {
     bool searching = d->phase != TR_DEGREE_FOUND;
@@ -543,50 +542,51 @@ void tr_degree_describe(const struct tr_degree *d, char *text, size_t size)
 
 /* ---- tasks of several stages ---- */
 
-/* A stage and the workers that it runs on are an instance of the stage. The first time, all ranks prepare it together; its
- * views, windows and communicators are then suspended, and from the second time on only its participants act. */
+/* An instance is a stage together with a set of workers on which it runs. All ranks prepare it together when it runs first. After
+ * that, its views, windows and communicators are suspended, and only its participants take part in further runs. */
 struct instance {
     struct instance *next;
     int stage;
     struct tr_worker_set workers;
-    bool prepared, can_suspend; /* its views can be suspended and resumed */
+    bool prepared, can_suspend; /* the instance is prepared; its views can be suspended and resumed */
     struct tr_suspended suspended;
     void *kept; /* tr_worker.kept */
 };
 
-/* The position in the task. Rank 0 sends it with every order. Saved as numbers of 8 bytes. */
+/* Position in the task. A request is a result of tr_task.next(); it is run in one or several parts, each by one order. Rank 0 sends
+ * the position with every order. Checkpoints contain it as numbers of 8 bytes. */
 struct position {
-    int64_t stages;      /* of the task */
-    tr_next next;        /* the last request of next(); stage -1: none yet */
-    int64_t before;      /* clocks of this request that are over */
-    int64_t ended;       /* clocks of all previous stages */
-    int64_t evaluations; /* so far */
-    int64_t group;       /* the group that runs the stage, if it is of one group */
-    int64_t servers;     /* the number of servers of the tables, if next() has set it; else 0 */
+    int64_t stages;      /* number of stages of the task */
+    tr_next next;        /* the last request; next.stage = -1: none yet */
+    int64_t before;      /* number of clocks of this request that have ended */
+    int64_t ended;       /* number of clocks of the task that ended in earlier requests and parts */
+    int64_t evaluations; /* number of evaluations of all stages so far */
+    int64_t group;       /* group that runs the stage, if the stage has one_group */
+    int64_t servers;     /* number of servers of the tables, if a request has set it; else 0 */
 };
 static_assert(sizeof(struct position) % sizeof(int64_t) == 0, "");
 
-/* Orders: a part of a stage is run, the tables move to at.next.servers servers, or a checkpoint is taken. */
+/* Kinds of orders: run a part of a stage, move the tables to at.next.servers servers, or take a checkpoint. */
 enum { RUN, MOVE, TAKE };
 struct assignment {
-    struct tr_order order; /* number of RUN: the stage; of TAKE: whether the run stops */
+    struct tr_order order; /* order.number is for RUN the stage; for TAKE: whether the run stops after it */
     int64_t clocks;
     struct tr_worker_choice workers;
-    int at_once; /* the number of them that compute at a time, if not all: groups are of equal size, and the degree is no multiple */
+    int at_once; /* number of these workers that compute at a time, if the degree is no multiple of the groups; 0: all */
     struct position at;
 };
 
-/* Record of a stage on rank 0. Saved as bytes. */
+/* Record of a stage on rank 0. Checkpoints contain its bytes. */
 enum { TRANSITIONS = 128 };
 struct record {
-    tr_ran ran; /* the current request of next() so far */
+    tr_ran ran; /* result of the current request so far */
     struct tr_stage_sum sum;
     struct tr_degree degree;
-    bool searches;                  /* the search for the degree has started */
-    bool cut;                       /* the last part was shortened: the next one is its rest */
-    bool is_rest;                   /* the last part was a rest */
-    int64_t transitions;            /* their number; transition i is at i % TRANSITIONS */
-    double transition[TRANSITIONS]; /* seconds */
+    bool searches;       /* the search for the best degree has begun */
+    bool cut;            /* the current part was cut short by task_plan(), and the next part continues it */
+    bool is_rest;        /* the current part continues a part that was cut short */
+    int64_t transitions; /* number of transitions so far; the i-th is at i % TRANSITIONS */
+    double transition[TRANSITIONS]; /* seconds from the end of the previous stage to the first clock */
 };
 static_assert(sizeof(struct record) % sizeof(int64_t) == 0, "");
 
@@ -594,20 +594,19 @@ struct task {
     tr_context *tr;
     const tr_task *task;
     struct instance *instances;
-    struct tr_suspended outer; /* the views that were open before the task */
-    struct position at;        /* on ranks other than 0: of the last order */
+    struct tr_suspended outer; /* views that were open before the task */
+    struct position at;        /* current position; on ranks other than 0, that of their last order */
     struct record *record;     /* rank 0: by stage */
-    int64_t
-        *last; /* rank 0: by stage and group: number of the last run of the stage on that group; 0: none */
+    int64_t *last; /* rank 0: by stage and group: sum.runs after the last run on the group, or 0 */
     double began;
-    double compute_seconds, evaluate_seconds; /* of this worker, over all stages */
-    double ended;                             /* rank 0: end of the last clock of the last stage */
+    double compute_seconds, evaluate_seconds; /* times of this worker, summed over all stages */
+    double ended;                             /* rank 0: tr_now() at the end of the last clock that was run */
     struct tr_scheduler scheduler;
-    int agreed;              /* outcome that the participants have agreed on */
-    struct assignment now;   /* rank 0: the part that runs */
-    struct tr_stage_run run; /* its run */
-    bool fresh;              /* its instance had to be prepared */
-    bool taken;              /* rank 0: the checkpoint before this part has been considered */
+    int agreed;              /* status of the last order, equal on its participants */
+    struct assignment now;   /* rank 0: the current order */
+    struct tr_stage_run run; /* the run of this order */
+    bool fresh;              /* rank 0: the instance of this order had to be prepared */
+    bool taken;              /* rank 0: a checkpoint before the next part was taken, or was not due */
 };
 
 /* Returns whether checkpoints are taken of the task. */
@@ -629,7 +628,7 @@ static struct instance *instance_find(const struct task *k, const struct assignm
     return NULL;
 }
 
-/* Prepares an instance: all ranks, also those that will not take part in running it. */
+/* Prepares an instance. On all ranks, including those that will not take part in its runs. */
 static int instance_prepare(struct task *k, struct instance *s, const tr_stage *stage)
 {
     tr_context *tr = k->tr;
@@ -637,7 +636,7 @@ static int instance_prepare(struct task *k, struct instance *s, const tr_stage *
     with_all.participants = tr->world;
     with_all.participates = NULL;
     tr->active = &with_all;
-    tr_tables_end(tr, &s->suspended); /* views of the previous run that could not be suspended */
+    tr_tables_end(tr, &s->suspended); /* ends views of a previous run that cannot be resumed */
     struct tr_stage_run run;
     tr_stage_open(tr, stage, &run);
     TR_TRY(tr_sync_begin(tr->sync));
@@ -661,7 +660,7 @@ static void instance_release(const struct task *k, struct instance *s)
     s->kept = NULL;
 }
 
-/* Carries out an order on a rank that takes part in running the stage or in preparing it. */
+/* Carries out order RUN, on the participants or, if the instance must be prepared, on all ranks. */
 static int assignment_run(struct task *k, const struct assignment *a, struct tr_stage_run *run)
 {
     tr_context *tr = k->tr;
@@ -680,7 +679,7 @@ static int assignment_run(struct task *k, const struct assignment *a, struct tr_
     int status = ready ? tr_tables_resume(tr, &s->suspended) : instance_prepare(k, s, &stage);
     if (status == TR_OK) {
         tr_stage_open(tr, &stage, run);
-        shown.name = k->task->name; /* in progress rows */
+        shown.name = k->task->name;
         shown.clocks = k->task->evaluations;
         run->shown = &shown;
         run->evaluated = k->at.evaluations;
@@ -711,7 +710,7 @@ static int assignment_run(struct task *k, const struct assignment *a, struct tr_
     return status == TR_OK ? suspending : status;
 }
 
-/* Closes the views of an instance, which has to be prepared again. All ranks. */
+/* Closes the views of an instance, so that it must be prepared again. All ranks. */
 static void instance_close(struct task *k, struct instance *s)
 {
     tr_tables_end(k->tr, &s->suspended);
@@ -731,10 +730,10 @@ static int task_move_tables(struct task *k, int64_t servers)
 
 /* ---- rank 0: the next part of a task ---- */
 
-static const double part_seconds = 0.1;
+static const double part_seconds = 0.1; /* duration of a part between two possible checkpoints */
 
-/* Plans the next part of the request of next(): all of it, a sub-stage of a search, or the clocks between two possible checkpoints.
- * Worker 0 reports the times of its clocks. */
+/* Plans the next part of the request: all clocks that are left, a sub-stage of a search, or clocks for part_seconds. The first of
+ * the workers is the reporter, and reports the times of its clocks. */
 static struct assignment task_plan(const struct task *k)
 {
     const tr_next *next = &k->at.next;
@@ -753,7 +752,7 @@ static struct assignment task_plan(const struct task *k)
         r->searches = true;
         sub = tr_degree_next(&r->degree, task_clocks_left(k));
     }
-    /* Rank 0 cannot take a checkpoint while clocks run, so parts take about part_seconds. The first clock is measured. */
+    /* Limits the part to about part_seconds, because no checkpoint can be taken before its end. The first clock is measured. */
     int64_t clocks = sub.clocks;
     if (task_is_checkpointed(k) && !stage->evaluate && !stage->begin) {
         double fit = part_seconds * (double)r->sum.clocks / r->sum.seconds;
@@ -770,7 +769,7 @@ static struct assignment task_plan(const struct task *k)
     return (struct assignment){{RUN, next->stage, first}, clocks, choice, all ? 0 : workers, k->at};
 }
 
-/* Calls next(), unless a part of its last request is left. */
+/* Calls tr_task.next(), unless the last request has clocks left. *over = true: the task is complete. */
 static int task_ask_next(struct task *k, bool *over)
 {
     tr_ran ran = {.stage = -1,
@@ -794,7 +793,7 @@ static int task_ask_next(struct task *k, bool *over)
     return TR_OK;
 }
 
-/* ---- rank 0: records of the parts that have run ---- */
+/* ---- rank 0: records of the stages ---- */
 
 void tr_stage_sum_add(struct tr_stage_sum *sum, int workers, int64_t clocks, double begin, double end,
                       double seconds)
@@ -832,13 +831,12 @@ static void record_part(void *state, const void *report)
     if (!r->is_rest) sum->runs++;
     for (int g = 0; g < a->workers.groups; g++)
         k->last[stage * k->tr->layout.groups + a->workers.first_group + g] = sum->runs;
-    /* preparing takes longer than a transition between stages, and continuing a stage less */
+    /* counts transitions between stages only: preparing takes longer, and continuing a stage is faster */
     if (!k->fresh && !r->is_rest && k->ended > 0)
         r->transition[r->transitions++ % TRANSITIONS] = run->first - k->ended;
     k->ended = run->last;
     k->at.ended += clocks;
-    k->at.before =
-        clocks < a->clocks ? k->at.next.clocks : k->at.before + clocks; /* fewer: the stage was stopped */
+    k->at.before = clocks < a->clocks ? k->at.next.clocks /* the stage was stopped */ : k->at.before + clocks;
     k->at.evaluations += run->evaluations;
     k->taken = false;
 }
@@ -869,8 +867,8 @@ static int records_show(struct task *k)
 
 /* ---- checkpoints of a task ---- */
 
-/* Lists the position of the task, the records of rank 0, and the state of its owner; `me` describes the next part. On another
- * layout the searches for degrees, and the order of groups, start over. */
+/* Snapshot function of a task: lists its position, the records of rank 0, and the state of the model, for which `me` describes the
+ * next part. On another layout, searches for degrees start again, and k->last is not restored. */
 static int task_list(void *what, tr_snapshot *snapshot)
 {
     struct task *k = what;
@@ -904,8 +902,7 @@ static int task_list(void *what, tr_snapshot *snapshot)
     return k->task->snapshot(&run.me, k->task->state, snapshot);
 }
 
-/* Continues from the checkpoint, if it was taken in this task. All ranks. The tables move to the same number of servers as before, if
- * there are enough. */
+/* Resumes from a checkpoint of this task, if there is one. Tables move to their number of servers then, if possible. All ranks. */
 static int task_restore(struct task *k)
 {
     tr_context *tr = k->tr;
@@ -919,7 +916,7 @@ static int task_restore(struct task *k)
     TR_TRY(tr_checkpoint_restore(tr, task_list, k, &facts));
     tr->stages->epoch = facts.epoch;
     if (tr_works(tr)) tr_lifeline_clock(tr->lifeline, facts.clock);
-    tr->tables->before = 0; /* every run begins with clock 0 */
+    tr->tables->before = 0; /* clocks of every run start at 0 */
     if (k->at.group >= tr->layout.groups) k->at.group = 0;
     if (k->at.servers > tr->layout.servers) k->at.servers = 0;
     return k->at.servers > 0 ? task_move_tables(k, k->at.servers) : TR_OK;
@@ -927,7 +924,7 @@ static int task_restore(struct task *k)
 
 /* ---- running a task ---- */
 
-/* Rank 0: orders a checkpoint if one is due, a move of the tables if next() has asked for it, or the next part. */
+/* On rank 0: sends the next order: a checkpoint if it is due, a move of the tables if it was requested, or the next part. */
 static int task_order_next(void *state)
 {
     struct task *k = state;
@@ -957,7 +954,7 @@ static int task_order_next(void *state)
     return tr_scheduler_order(&k->scheduler, &a->order, sizeof *a, rank, n);
 }
 
-/* Carries out an order. A failure is known to all that take part; the others learn it when the task ends. */
+/* Carries out an order. If it fails, all participants have the status; other ranks get it by tr_scheduler_end(). */
 static int task_run_order(void *state, const struct tr_order *order, void *report)
 {
     struct task *k = state;
@@ -1006,7 +1003,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
     k.agreed = task_restore(&k);
     if (k.agreed == TR_OK && tr->rank == 0) {
         status = tr_scheduler_direct(&k.scheduler);
-        if (k.agreed != TR_OK) status = TR_OK; /* the others know it, or learn it now */
+        if (k.agreed != TR_OK) status = TR_OK; /* other ranks have k.agreed, or get it now */
         int ending = tr_scheduler_end(&k.scheduler, k.agreed);
         if (status == TR_OK) status = ending;
     } else if (k.agreed == TR_OK) {
