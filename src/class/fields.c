@@ -1,4 +1,4 @@
-/* Members of a model: written to model.h5 by all ranks, read by one process. */
+/* The members of a model are fields of model.h5. All ranks together write them; one process reads them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,18 +19,18 @@
 #include "trireme/collective.h"
 #include "trireme/function.h"
 
-/* Size of the pieces in which an array is assembled. Reading a piece of a table needs ten times its size. */
+/* Bytes of the pieces in which an array is written. Reading a piece of a table needs ten times this memory. */
 enum { PIECE_BYTES = 1 << 20 };
 
 struct tr_fields {
     void *model;
     struct tr_h5_reader *reader; /* NULL: the fields are written or checked */
-    struct tr_h5_writer *writer; /* on the writing rank */
+    struct tr_h5_writer *writer; /* on rank 0, if the fields are written; otherwise NULL */
     tr_context *tr;
-    bool settled;   /* all ranks know of the failure */
-    tr_query *list; /* inspect: fields that are read are listed here */
-    bool checks;    /* only the names are checked; nothing is read or written */
-    struct tr_job_list name;
+    bool settled;            /* all ranks have agreed on the failure already */
+    tr_query *list;          /* inspect: prints the fields that are read; otherwise NULL */
+    bool checks;             /* only the names are checked; nothing is read or written */
+    struct tr_job_list name; /* checks: the names so far */
 };
 
 static const size_t size_of[] = {
@@ -127,7 +127,7 @@ static int field_read_array(tr_fields *f, const char *name, enum tr_field_type t
     return TR_OK;
 }
 
-/* Appends rows that fill() produces, in pieces. */
+/* Appends rows to an array, piece by piece. fill() computes the rows of a piece. */
 static int field_fill(tr_fields *f, const char *name, uint64_t rows, size_t bytes, tr_fill_fn *fill)
 {
     size_t piece = tr_max_size(1, PIECE_BYTES / bytes);
@@ -165,7 +165,7 @@ int tr_field_array(tr_fields *f, const char *name, enum tr_field_type type, uint
     return meaning ? tr_h5_describe(f->writer, "meaning", meaning) : TR_OK;
 }
 
-/* Sends the rows of a rank to the writer in pieces. All ranks agree on the status of each piece. */
+/* Writes the rows of all ranks, in the order of ranks: each rank sends count[rank] rows to rank 0 in pieces. */
 static int move_parts(tr_fields *f, const char *name, size_t bytes, const uint64_t *count, const char *values)
 {
     tr_context *tr = f->tr;
@@ -217,7 +217,7 @@ int tr_field_parts(tr_fields *f, const char *name, enum tr_field_type type, uint
 struct names_writer {
     struct tr_h5_writer *h5;
     size_t longest, capacity;
-    char *text; /* a piece of padded texts */
+    char *text; /* scratch: texts of a piece, padded to the length of the longest text */
 };
 
 static int measure_names(void *state, const tr_names_piece *piece)
@@ -251,7 +251,7 @@ static int put_names(tr_fields *f, const char *name, const tr_names *names, cons
     else if (status == TR_OK && w.h5)
         status = tr_h5_begin_texts(w.h5, name, tr_names_count(names), w.longest);
     status = tr_agree(f->tr, status);
-    if (status == TR_OK) status = tr_names_each(names, write_names, &w); /* agreed on */
+    if (status == TR_OK) status = tr_names_each(names, write_names, &w); /* agreed */
     f->settled = status != TR_OK;
     free(w.text);
     return status == TR_OK && f->writer ? tr_h5_describe(f->writer, "rows", meaning) : status;
@@ -317,7 +317,7 @@ int tr_table_read(tr_table *table, tr_key first, size_t n, void *values)
     struct tr_range range = {first, n};
     uint64_t present = 1;
     size_t bytes = sizeof present;
-    /* With hash storage most ranges are empty. Reading their keys one by one would be slow. */
+    /* With hash storage most ranges of keys have no values, which one request finds out. Pulling all keys would be slow. */
     if (table->hash) TR_TRY(tr_table_ask(table, "present", &range, sizeof range, &present, &bytes));
     if (present == 0) {
         memset(values, 0, n * table->width * tr_dtype_size(table->dtype));
@@ -350,7 +350,7 @@ int tr_field_table(tr_fields *f, const char *name, enum tr_field_type type, tr_t
 {
     struct table_rows from = {table, first};
     void *model = f->model;
-    f->model = &from; /* of fill_from_table() */
+    f->model = &from; /* the argument of fill_from_table() */
     int status = tr_field_filled(f, name, type, rows, columns, meaning, fill_from_table, values);
     f->model = model;
     return status;
@@ -377,7 +377,7 @@ int tr_field_members(tr_fields *f, const tr_member *list, size_t n)
     return TR_OK;
 }
 
-/* Returns the number of elements of a member. *values: its memory, NULL if it is an array without memory. */
+/* Returns the number of elements of a member. Sets *values to their address; NULL: an array that is not allocated. */
 static size_t member_elements(const tr_member *m, void **values)
 {
     *values = m->meaning ? *(void **)m->value : m->value;
@@ -393,7 +393,7 @@ int tr_members_keep(tr_snapshot *snapshot, const tr_member *list, size_t n)
         void *values;
         size_t elements = member_elements(m, &values), bytes = size_of[m->type];
         if (m->absent) continue;
-        if (bytes == 1) elements = (elements + 3) / 4, bytes = 4; /* bytes are stored as words */
+        if (bytes == 1) elements = (elements + 3) / 4, bytes = 4; /* four bytes are stored as one word */
         if (m->meaning && tr_snapshot_restores(snapshot)) {
             free(values);
             TR_TRY(tr_new(m->value, elements, bytes, m->name));
@@ -437,7 +437,7 @@ int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *v)
 int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, size_t n, double *sums)
 {
     char count[64];
-    int64_t workers = me->workers; /* restored: the number of workers of the earlier run */
+    int64_t workers = me->workers; /* when restoring: number of workers of the earlier run */
     double *one;
     snprintf(count, sizeof count, "%s_workers", name);
     TR_TRY(tr_snapshot_common(snapshot, count, TR_I64, 1, &workers));
@@ -458,12 +458,12 @@ int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *n
 
 /* ---- columns of the training data ----
  *
- * They are stored in the file, so that predict and evaluate accept raw tables. Attributes: table_columns (their number), table_header,
- * table_hash (number of keys of all categories; 0: they have dictionaries), table_crosses (the last columns combine other columns:
- * five numbers of each in /table_crossed, the count and the columns). Texts: /table_names, /table_labels and /table_missing. For each
- * column: /table_types (as in data/schema.h), /table_flags (1: some numbers are missing, 2: the dictionary omits some values, 4: the
- * column is raw), /table_means and /table_values (size of its dictionary). The values of all dictionaries follow each other: value i
- * is the bytes begin[i] .. begin[i + 1] - 1 of /dictionary_text.
+ * They are stored in the file, so that predict and evaluate accept raw tables. Attributes: table_columns (their number),
+ * table_header, table_hash (number of keys of all categories; 0: they have dictionaries), table_crosses (number of crossed columns,
+ * the last ones; each has five numbers in /table_crossed: how many columns it combines, and their indices). Texts: /table_names,
+ * /table_labels and /table_missing. For each column: /table_types (as in data/schema.h), /table_flags (1: some numbers are missing,
+ * 2: the dictionary omits some values, 4: the column is raw), /table_means and /table_values (size of its dictionary). The values
+ * of all dictionaries follow each other: value i is the bytes begin[i] .. begin[i + 1] - 1 of /dictionary_text.
  */
 
 static int schema_damaged(void)
@@ -541,7 +541,7 @@ static int schema_columns(tr_fields *f, struct tr_schema *s)
         if (s->column[c].raw != s->column[0].raw)
             status = schema_damaged(); /* all columns are raw, or none */
         if (type[c] != TR_COLUMN_LABEL && type[c] != TR_COLUMN_NAMED_LABEL) continue;
-        if (s->label < s->n) status = schema_damaged(); /* a label column exists */
+        if (s->label < s->n) status = schema_damaged(); /* there are two label columns */
         s->label = c;
     }
     free(type);
@@ -590,10 +590,10 @@ static int schema_fields(tr_fields *f, struct tr_schema *s)
     return TR_OK;
 }
 
-/* Writer of the values of dictionaries, which arrive in pieces. */
+/* Writes the values of dictionaries, which tr_names_each() passes on in pieces. */
 struct values_writer {
     struct tr_h5_writer *w;
-    uint64_t bytes;
+    uint64_t bytes; /* sum of the lengths of the values so far */
 };
 
 static int values_write_begins(void *state, const tr_names_piece *piece)
@@ -614,10 +614,10 @@ static int values_write_text(void *state, const tr_names_piece *piece)
                         (size_t)(piece->begin[piece->n] - piece->begin[0]));
 }
 
-/* All ranks; returns the agreed status. */
+/* Writes the schema of the training data with its dictionaries; nothing if schema is NULL. All ranks; returns the agreed status. */
 static int schema_write(tr_fields *f, const struct tr_schema *schema)
 {
-    struct tr_schema *s = (struct tr_schema *)(uintptr_t)schema; /* only read */
+    struct tr_schema *s = (struct tr_schema *)(uintptr_t)schema; /* is not changed */
     struct tr_h5_writer *w = f->writer;
     struct values_writer v = {.w = w};
     if (!s) return TR_OK;
@@ -647,7 +647,7 @@ static int schema_split_values(struct tr_schema *s, const uint64_t *begin, uint6
             size_t length = (size_t)(begin[at + 1] - begin[at]);
             struct tr_ids *values = &s->values[c];
             const char *value = tr_value_text(text + begin[at], &length, room);
-            /* Files of older versions may contain a number in two forms: the second one is never found. */
+            /* Files of older versions may have two forms of one number. The second one keeps its code, but is never looked up. */
             bool twice = tr_value_is_number(value, length, &number) &&
                          tr_ids_find_text(values, value, length) != UINT32_MAX;
             TR_TRY(twice ? tr_ids_append_text(values, value, length, &place)
@@ -743,8 +743,8 @@ int tr_model_check_fields(tr_context *tr, const tr_model_class *class, void *mod
 
 /* ---- reading ---- */
 
-/* Finds the class of this format: built-in, or a plugin that the user has named. The path of a plugin is never taken from a model
- * file. */
+/* Finds the class with the format of the model file: a built-in class, or the class of the plugin whose path the user has given. A
+ * path in a model file is never used, since loading a plugin executes its code. */
 static int model_find_class(struct tr_model *m, struct tr_h5_reader *r, const char *plugin)
 {
     char *setting = NULL, *name = NULL, *was, is[17];
@@ -781,7 +781,7 @@ static int model_find_class(struct tr_model *m, struct tr_h5_reader *r, const ch
                           : "no built-in class has: add --plugin FILE, the shared object of its class");
 }
 
-/* *text: the class whose text files start as this file does, or NULL. */
+/* Finds the kind of a file. Sets *text to the class whose text files start as this file does, or to NULL. */
 static int file_look(const char *path, enum tr_file_kind *kind, const tr_model_class **text)
 {
     char first[64] = "";
@@ -813,7 +813,7 @@ int tr_file_kind(const char *path, enum tr_file_kind *kind)
     return file_look(path, kind, &text);
 }
 
-/* Opens the file of a model. In a folder: model.h5, else model.txt; in the folder of a sweep: those of the best run. */
+/* Opens the file of a model. path: the file, a folder with model.h5 or model.txt, or the folder of a sweep with its best run. */
 static int model_open_file(const char *path, const char *plugin, struct tr_model *m)
 {
     enum tr_file_kind kind;
@@ -856,7 +856,8 @@ int tr_model_open(const char *path, const char *plugin, struct tr_model *m)
     return status;
 }
 
-/* Reads the members into `model`, and lists them if `list` is not NULL. schema: columns of the training data; may be NULL. */
+/* Reads the members into `model`, and prints their names and values if `list` is not NULL. schema: receives the columns of the
+ * training data; may be NULL. */
 static int model_read_h5(const struct tr_model *m, void *model, tr_query *list, struct tr_schema **schema)
 {
     struct tr_fields f = {.model = model, .list = list};

@@ -2,14 +2,14 @@
  *
  * A job is a YAML file of sections and keys. The table in schema.c has kind, default, range and meaning of each key of the
  * engine. The class of the model adds keys to the sections model and solve, in a table of the same form. Reading, settings on the
- * command line (section.key=value), help, suggestions for misspelt keys, comparison of jobs, and writing the resolved job are
- * derived from these tables.
+ * command line (section.key=value), help, suggestions for misspelt keys, comparison of jobs, and writing the resolved job are derived
+ * from these tables. The place of a setting is where users have written it: "jobs/x.yaml:12" or "command line".
  *
- * A job may also have named stages of its method and named tasks. All keys of a job may be set for one task only.
+ * A job may also have named stages of its method and named tasks. Each task runs a job: all keys may be set for one task only.
  *
  * job.c parses a file into settings: names and texts with their lines. When all settings, and with them the class of the model, are
- * known, resolve.c converts them to values, and checks that they fit together. The rooms that use values check them against data and
- * ranks, and report the line of a setting by tr_job_where().
+ * known, resolve.c converts them to values, and checks that they fit together. The parts of the program that use values check them against data and ranks, and report the place of
+ * a setting by tr_job_where().
  */
 #ifndef TR_JOB_H
 #define TR_JOB_H
@@ -30,7 +30,7 @@ enum { TR_ON_ERROR_STOP, TR_ON_ERROR_SKIP };
 enum { TR_DATA_HORIZONTAL, TR_DATA_VERTICAL, TR_DATA_REPLICATED };
 enum { TR_CACHE_AUTO, TR_CACHE_NO, TR_CACHE_MEMORY };
 enum { TR_LEVEL_AUTO, TR_LEVEL_MEMORY, TR_LEVEL_DISK, TR_LEVEL_MEMORY_DISK };
-/* The last is not a word of data.scale; auto uses it. */
+/* TR_SCALE_CENTRE is not a word of data.scale, but auto may choose it. */
 enum { TR_SCALE_AUTO, TR_SCALE_NONE, TR_SCALE_STANDARD, TR_SCALE_MAXABS, TR_SCALE_MINMAX, TR_SCALE_CENTRE };
 enum { TR_ORDER_DEALT, TR_ORDER_FILE };
 enum { TR_LAYOUT_AUTO, TR_LAYOUT_DEDICATED, TR_LAYOUT_COLOCATED, TR_LAYOUT_ALONE };
@@ -58,7 +58,7 @@ struct tr_job_pace {
     uint64_t clocks;
 };
 
-/* Values of parallelism that are not a number of workers. */
+/* Values of parallelism that are not a number of workers: all workers; a number that the engine finds by measuring. */
 #define TR_ALL         UINT64_C(0)
 #define TR_AUTO_DEGREE UINT64_MAX
 enum { TR_RUN_TRAIN, TR_RUN_AVERAGE, TR_RUN_BEST };
@@ -67,57 +67,57 @@ enum { TR_RUN_TRAIN, TR_RUN_AVERAGE, TR_RUN_BEST };
 struct tr_job_stage {
     char *name;
     char *first;          /* place where the name first occurs */
-    const char **where;   /* as `where` of the job */
-    uint64_t parallelism; /* workers, TR_ALL or TR_AUTO_DEGREE */
-    uint64_t clocks;      /* of one run; 0: chosen by the method */
-    uint64_t servers;     /* servers of the tables while it runs; 0: unchanged */
+    const char **where;   /* places of the settings, as in struct tr_job */
+    uint64_t parallelism; /* number of workers, TR_ALL or TR_AUTO_DEGREE */
+    uint64_t clocks;      /* number of clocks of one run of the stage; 0: the method chooses it */
+    uint64_t servers;     /* number of servers of the tables while the stage runs; 0: unchanged */
 };
 
 /* One task of a job: tasks.NAME. */
 struct tr_job_task {
     char *name;
-    char *first;
-    const char **where;
-    struct tr_job_list after; /* names of tasks, distinct */
+    char *first;              /* place where the name first occurs */
+    const char **where;       /* places of the settings, as in struct tr_job */
+    struct tr_job_list after; /* distinct names of the tasks that run before this one */
     double priority;
-    uint64_t ranks; /* fits an int; 0: all free ranks */
+    uint64_t ranks; /* number of ranks, fits an int; 0: all free ranks */
     uint64_t
-        best; /* run only if the task in `after` is among this number of best tasks; 0: always; fits an int */
+        best; /* run only if the task in `after` is one of the `best` best tasks; 0: always; fits an int */
     int run;
-    struct tr_job *job; /* its job: the settings of the whole job and its own, without tasks */
+    struct tr_job *job; /* the job that the task runs, with settings of the whole job and of the task */
 };
 
 /* A key and its text in the file or on the command line, before conversion to a value. */
 struct tr_job_setting {
     char *key;         /* name within the job or the task: "solve.rate", "stages.full.clocks", "after" */
-    char *where;       /* "jobs/x.yaml:12", "command line" */
+    char *where;       /* place of the setting */
     bool commanded;    /* set on the command line */
-    bool quoted, list; /* a text in quotes; a list */
-    bool used;         /* by the job or one of its tasks */
+    bool quoted, list; /* the value is a text in quotes; is a list */
+    bool used;         /* the job or one of its tasks has this key */
     struct tr_job_list value; /* one item unless it is a list */
 };
 
-/* How a job is read: unused settings are errors, or are ignored. */
+/* How a job is read. */
 enum tr_job_reader {
-    TR_JOB_STRICT,
-    /* The text is from a model or a checkpoint, possibly of another user: no plugin is loaded. The class is one of the program or
-     * of a loaded plugin. Unused keys are ignored, as older versions wrote them. */
+    TR_JOB_STRICT, /* unknown keys are errors */
+    /* The text is from a model or a checkpoint, perhaps of another user or an older version: unknown keys are ignored, and no plugin
+     * is loaded. The class is one of the program or of a plugin that is already loaded. */
     TR_JOB_WRITTEN,
-    TR_JOB_FOREIGN /* the class is unknown in this process */
+    TR_JOB_FOREIGN /* as TR_JOB_WRITTEN, but this process does not have the class: its keys are ignored */
 };
 
 /* A resolved job with the values of all keys. schema.c and `trireme help job` describe them. Choices are int (the enums above);
  * strings belong to the job. */
 struct tr_job {
-    char *path; /* of the job file */
+    char *path; /* path of the job file */
 
-    const struct tr_model_class *class; /* of the model */
-    const struct tr_model_class *own;   /* class that the program provides; NULL: determined by model.type */
+    const struct tr_model_class *class; /* class of the model */
+    const struct tr_model_class *own;   /* class of a program of the user; NULL: model.type selects one */
     enum tr_job_reader reader;
-    void *options; /* struct of options of the class */
-    /* Places of the settings, for the keys of the engine and then the options of the class; NULL: default. See tr_job_where(). */
+    void *options; /* values of the options of the class: a struct that the class defines */
+    /* For each key of the engine, and then each option of the class, the place of its setting; NULL: default. See tr_job_where(). */
     const char **where;
-    tr_option type_key, method_key; /* model.type and solve.method with their possible words */
+    tr_option type_key, method_key; /* model.type and solve.method, with their possible words */
     struct tr_job_setting *setting; /* its settings; those of the whole job also apply to its tasks */
     size_t settings, setting_capacity;
 
@@ -131,8 +131,8 @@ struct tr_job {
     struct {
         int word; /* number of the method, from 1; 0 is "auto" */
         uint64_t epochs;
-        double target;     /* or TR_JOB_AUTO: none */
-        uint64_t patience; /* evaluations; 0: unlimited */
+        double target;     /* TR_JOB_AUTO: none */
+        uint64_t patience; /* number of evaluations; 0: unlimited */
     } solve;
     struct {
         struct tr_job_list train;
@@ -163,7 +163,7 @@ struct tr_job {
     } data;
     struct {
         int layout;
-        uint64_t servers; /* these four fit an int */
+        uint64_t servers; /* this and the next three numbers fit an int */
         uint64_t groups;
         uint64_t group_size;
         uint64_t node_size;
@@ -195,7 +195,7 @@ struct tr_job {
         struct tr_job_often push;
         int pull;
         int weight;
-        double global_rate; /* or TR_JOB_AUTO: 1/M */
+        double global_rate; /* TR_JOB_AUTO: 1/M, for M workers */
         bool stable;
         int race;
     } sync;
@@ -256,9 +256,9 @@ int tr_job_read_text(const char *path, char **text, size_t *length);
 
 void tr_job_free(struct tr_job *job); /* job may be NULL */
 
-/* As tr_job_parse(), for another reader.
+/* Does the same as tr_job_parse(), for any way of reading.
  *
- * @param [in] own  class of the program, then the only possible class; NULL: none
+ * @param [in] own  class that the program provides, which is the only possible class then; NULL: there is none
  */
 int tr_job_parse_as(enum tr_job_reader reader, const struct tr_model_class *own, const char *text,
                     size_t length, const char *path, int n, char *const overrides[], struct tr_job **job);
@@ -271,13 +271,14 @@ const struct tr_job_task *tr_job_task_of(const struct tr_job *job, const char *n
  * TR_ERR_CONFIG otherwise. */
 int tr_job_check_use(const struct tr_job *job);
 
-/* Interval of the training data, in random order from 0 to 1, that is held out for testing; .to is 0: none. */
+/* The part of the training data that is held out for testing: each record has a random number between 0 and 1, and is held out if
+ * from <= number < to. to = 0: no record is held out. */
 struct tr_job_held_out {
     double from, to;
 };
 
-/* Parses data.test: 10% is a part of the training data, fold 2/5 the second of five parts; none if it names files.
- * TR_ERR_CONFIG if the part does not exist. */
+/* Parses data.test: with «10%» a tenth of the training data is held out, with «fold 2/5» the second of five parts; nothing if it
+ * names files. TR_ERR_CONFIG if the part does not exist. */
 int tr_job_held_out(const struct tr_job *job, struct tr_job_held_out *held);
 
 /* ---- classes of models ---- */
@@ -301,7 +302,7 @@ int tr_class_check(const char *place, const char *what, const struct tr_model_cl
 int tr_plugin_load(const char *path, const char *place, const struct tr_model_class **class);
 
 struct tr_plugin {
-    char *name;                       /* of the file, without its folder */
+    char *name;                       /* name of the file, without its folder */
     uint64_t checksum, device, inode; /* XXH3 of the file; device and inode of the file */
     const struct tr_model_class *class;
 };

@@ -19,7 +19,7 @@
 
 #define OTHER_VERSION "it is for version %d of trireme/model.h, this is version %d"
 
-/* Returns the error in option i, or NULL. */
+/* Returns the fault of option i as a text, or NULL if it has none. */
 static const char *class_find_fault(const tr_model_class *c, size_t i)
 {
     const tr_option *o = &c->options[i];
@@ -47,7 +47,7 @@ int tr_class_check(const char *place, const char *what, const tr_model_class *c,
         fault = "lacks model_size, open, train, fields or close";
     else if (tr_model_class_of_format(c->format)) fault = "has the format of model files of another class";
     for (size_t t = 0; !fault && !trains_itself && c->types[t];
-         t++) /* otherwise there are no other classes */
+         t++) /* a class of the program is the only class */
         for (size_t k = 0; k < tr_model_class_count; k++)
             for (size_t i = 0; tr_model_classes[k]->types[i]; i++)
                 if (!strcmp(tr_model_classes[k]->types[i], c->types[t]))
@@ -61,8 +61,8 @@ int tr_class_check(const char *place, const char *what, const tr_model_class *c,
 
 enum { MOST_PLUGINS = 64 };
 
-/* The plugins of this process. They are never unloaded, and their descriptors stay open: they are opened by the name of the
- * descriptor, and dlopen() returns the same library for the same name. */
+/* The plugins of this process. They are never unloaded. Their descriptors stay open: plugin_open() loads /proc/self/fd/N, and if N
+ * were used for another file, dlopen() would return the old library for the same name. */
 static struct tr_plugin plugins[MOST_PLUGINS];
 static size_t n_plugins;
 
@@ -87,7 +87,7 @@ static int plugin_checksum(int fd, uint64_t *checksum)
     return n < 0 ? tr_fail(TR_ERR_NO_INPUT, "cannot be read: %s", strerror(errno)) : TR_OK;
 }
 
-/* Loads the open file. The texts of its errors do not contain the path. */
+/* Loads the plugin in an open file. The texts of errors do not contain the path, which the caller adds. */
 static int plugin_open(int fd, struct tr_plugin *p)
 {
     char name[32];
@@ -143,9 +143,9 @@ int tr_plugin_load(const char *path, const char *place, const struct tr_model_cl
 
 struct sources {
     struct tr_job *job;
-    struct tr_job *whole;      /* of a task; else NULL */
-    struct tr_job_task *task;  /* NULL: none */
-    struct tr_job_name prefix; /* of names in messages */
+    struct tr_job *whole;      /* the whole job if `job` is that of a task; otherwise NULL */
+    struct tr_job_task *task;  /* the task that runs `job`; NULL: it is the whole job */
+    struct tr_job_name prefix; /* prefix of names in messages: "" or "tasks.NAME." */
 };
 
 bool tr_job_is_own(const struct tr_job *job, const char *where)
@@ -155,8 +155,8 @@ bool tr_job_is_own(const struct tr_job *job, const char *where)
     return false;
 }
 
-/* Returns the last setting of a key, which has the highest priority: from the lowest, settings of the whole job and of the task in
- * the file, then those of the command line. */
+/* Returns the setting of a key with the highest priority. From the lowest to the highest: settings of the whole job in the file, of
+ * the task in the file, of the whole job on the command line, of the task on the command line. */
 static struct tr_job_setting *last_of(const struct sources *from, const char *key)
 {
     struct tr_job_setting *last = NULL;
@@ -177,13 +177,13 @@ static int set_value(const struct sources *from, struct tr_job_setting *s, bool 
     if (inherited && !strchr(s->key, '.') && tr_job_find_in(tr_job_task_values(from->task), s->key, &slot))
         return TR_OK;
     if (!tr_job_find_of(from->job, from->task, s->key, &slot))
-        return TR_OK; /* reported later if no job uses it */
+        return TR_OK; /* check_known() reports it if no job has the key */
     struct tr_job_name name = tr_job_join(inherited ? "" : from->prefix.text, s->key);
     s->used = true;
     bool chosen = slot.key == &from->job->type_key || slot.key == &from->job->method_key;
     if (chosen && from->job->reader == TR_JOB_FOREIGN) return TR_OK;
     if (inherited && last_of(from, s->key) != s)
-        return TR_OK; /* the task overrides it; the inherited value may be for another class */
+        return TR_OK; /* the task overrides it: the value may not fit the task's class */
     if (*slot.where && !s->commanded && !inherited && tr_job_is_own(from->job, *slot.where))
         return tr_job_fail(s->where, "%s is given twice: first at %s", name.text, *slot.where);
     TR_TRY(tr_job_set(&slot, s, name.text));
@@ -206,7 +206,8 @@ int tr_job_type(const struct tr_job *job)
     return i;
 }
 
-/* The path is relative to the folder of the job file, or to the current folder if it comes from the command line. */
+/* Loads the plugin of a setting of model.plugin. The path is relative to the folder of the job file, or to the current folder if
+ * the setting comes from the command line. */
 static int load_plugin(struct tr_job *job, const struct tr_job_setting *s,
                        const struct tr_model_class **class)
 {
@@ -225,7 +226,7 @@ static int load_plugin(struct tr_job *job, const struct tr_job_setting *s,
     return status;
 }
 
-/* Sets model.type or solve.method, whose words depend on the job. */
+/* Sets model.type or solve.method, whose possible words depend on the job. otherwise: the default. */
 static int choose(const struct sources *from, tr_option *key, const char *name, const char **words,
                   const char *otherwise)
 {
@@ -290,7 +291,7 @@ static int choose_method(const struct sources *from)
     const char *word = s && !s->list ? s->value.item[0] : "auto", **words;
     const tr_model_class *class;
     size_t n = 0;
-    /* With a method of another class, most likely the user has forgotten model.type. */
+    /* If another class has the method, the user has most likely forgotten model.type. */
     bool has = strcmp(word, "auto") == 0 || class_has_method(job->class, word);
     for (size_t c = 0; !has && (class = class_at(job, c, NULL)); c++)
         if (class_has_method(class, word))
@@ -325,7 +326,7 @@ bool tr_job_uses(const struct tr_job *job, const tr_option *key)
 
 /* ---- one job ---- */
 
-/* Merges the stages of a task and of the whole job; those of the whole job come first. */
+/* Adds the stages of the whole job before those of a task. Stages of the same name become one stage. */
 static int merge_stages(const struct sources *from)
 {
     struct tr_job *job = from->job;
@@ -341,7 +342,7 @@ static int merge_stages(const struct sources *from)
         if (!merged) status = tr_job_add_stage(job, stage->name, 0);
         if (status != TR_OK) break;
         if (!merged) merged = &job->stage[job->stages - 1];
-        free(merged->first); /* the place of the task's own stage has priority */
+        free(merged->first); /* the place in the task replaces that in the whole job */
         merged->first = NULL;
         status = tr_copy_string(stage->first, &merged->first);
     }
@@ -373,7 +374,7 @@ static int resolve_job(const struct sources *from)
     }
     job->solve.word = tr_max_int(job->solve.word, 1);
     bool on_disk = job->data.storage == TR_LEVEL_DISK || job->data.storage == TR_LEVEL_MEMORY_DISK;
-    if (on_disk && !tr_job_given(job, "data.partition")) /* rows on disk cannot be shared */
+    if (on_disk && !tr_job_given(job, "data.partition")) /* members of a group cannot share rows on a disk */
         job->data.partition = TR_DATA_HORIZONTAL;
     return TR_OK;
 }
@@ -384,7 +385,8 @@ bool tr_job_is_setting(const char *word)
     return name > 0 && word[name] == '=' && word[0] != '-';
 }
 
-/* Derives the name of the job: ads for jobs/ads.yaml; without a job file, a9a for data.train=a9a/a9a.gz. */
+/* Derives the name of the job from the job file (ads for jobs/ads.yaml) or, without a job file, from the data (a9a for
+ * data.train=a9a/a9a.gz). */
 static int name_of_file(struct tr_job *job)
 {
     bool none = strcmp(job->path, TR_NO_JOB_FILE) == 0 || strcmp(job->path, TR_STANDARD_INPUT) == 0;
@@ -405,7 +407,7 @@ static int resolve_task(struct tr_job *whole, struct tr_job_task *task)
     job->reader = whole->reader;
     TR_TRY(resolve_job(&from));
     if (!job->name) TR_TRY(tr_copy_string(task->name, &job->name));
-    const char *own = task->run == TR_RUN_BEST ? "best" : task->name; /* only one task runs */
+    const char *own = task->run == TR_RUN_BEST ? "best" : task->name; /* only one of them runs */
     if (!job->output) TR_TRY(tr_format(&job->output, "%s/%s", whole->output, own));
     /* each task has its own folder within checkpoint.to of the whole job */
     const char *where = tr_job_where(job, "checkpoint.to");
@@ -416,7 +418,7 @@ static int resolve_task(struct tr_job *whole, struct tr_job_task *task)
     return TR_OK;
 }
 
-/* Reports unused settings. Unknown keys are reported before keys of other classes. */
+/* Returns an error if a setting is not used. Unknown keys have priority over keys of other classes. */
 static int check_known(const struct tr_job *job, const char *prefix)
 {
     const struct tr_model_class *class;
@@ -447,14 +449,14 @@ static int check_known(const struct tr_job *job, const char *prefix)
 
 /* ---- tasks ---- */
 
-/* Returns the place of a setting of a task, or of the task. */
+/* Returns the place of the setting of a key in a task, or the place of the task if the key is not set. */
 static const char *task_place(const struct tr_job_task *task, const char *key)
 {
     struct tr_job_slot slot;
     return tr_job_find_of(task->job, task, key, &slot) && *slot.where ? *slot.where : task->first;
 }
 
-/* Replaces «task a» in model.init of a task by the folder of a, and makes the task run after a. */
+/* If model.init of a task is «task a»: replaces it by the output folder of task a, and makes the task run after task a. */
 static int link_task(struct tr_job *job, struct tr_job_task *task)
 {
     static const char begins_with_task[] = "task ";
@@ -508,8 +510,8 @@ static int check_after(const struct tr_job *job, const struct tr_job_task *task)
                        task->run == TR_RUN_AVERAGE ? "average" : "best", task->name);
 }
 
-/* Depth-first search along `after` for a cycle. path: tasks from the start to this one. state: 1: on the path; 2: no cycle is
- * reachable from it. The depth is limited by the number of tasks. */
+/* Depth-first search for a cycle, from a task to the tasks in its `after`. path: the tasks from the start to this one. state[i]: 1
+ * if task i is on the path; 2 if no cycle is reachable from it. The depth is limited by the number of tasks. */
 static int find_cycle(const struct tr_job *job, size_t task, size_t *path, size_t length, char *state)
 {
     if (state[task] == 2) return TR_OK;
@@ -548,7 +550,7 @@ static int check_order(const struct tr_job *job)
     return TR_OK;
 }
 
-/* Advances to the next component of a path and returns its length; 0 at the end. Skips empty components and ".". */
+/* Advances to the next component of a path, and returns its length, or 0 at the end of the path. Skips empty components and ".". */
 static size_t path_step(const char **path)
 {
     for (;;) {
@@ -568,7 +570,8 @@ static bool same_folder(const char *a, const char *b)
     return same && path_step(&b) == 0;
 }
 
-/* Checks that no two tasks write the same folder. Of several tasks with run=best only one runs. */
+/* Checks that a task and the tasks before it write to different folders. Tasks with run=best may have the same folder, since only
+ * one of them runs. */
 static int check_folders(const struct tr_job *job, size_t which)
 {
     const struct tr_job_task *task = &job->task[which], *other;
@@ -609,7 +612,7 @@ static int resolve(struct tr_job *job)
     return TR_OK;
 }
 
-/* Resolves a job whose class is unknown in this process: the keys of the class are ignored. */
+/* The class of jobs with TR_JOB_FOREIGN: it has no options, so the keys of the unknown class are ignored. */
 static const tr_model_class foreign_class = {
     .name = "foreign",
     .types = TR_WORDS("foreign"),
@@ -708,7 +711,7 @@ bool tr_job_output_has(const struct tr_job *job, const char *path)
     return strncmp(path, job->output, n) == 0 && (!path[n] || path[n] == '/');
 }
 
-/* Data must not be in the output folder. (The name may seem to be in it although the file is in one of data.folders.) */
+/* Checks that data files are not in the output folder. If a file of this path does not exist, it is one in data.folders. */
 static int check_place(const struct tr_job *job, const char *key, const struct tr_job_list *files)
 {
     for (size_t i = 0; i < files->n; i++) {
@@ -766,8 +769,8 @@ int tr_job_check_stages(const struct tr_job *job, const char *const *names, size
     return TR_OK;
 }
 
-/* Checks the stages of the job. A method without a list has no stages; with an empty list the class checks the names. For listed
- * stages the job may set the number of workers only. */
+/* Checks the stages of the job. If a method has no list of stages (NULL), it has no stages; if the list is empty, the class checks
+ * the names. For listed stages the job may only set parallelism. */
 static int check_stages(const struct tr_job *job)
 {
     const tr_method *method = tr_job_chosen_method(job);

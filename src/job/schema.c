@@ -10,7 +10,7 @@
 #define AT_STAGE(field) offsetof(struct tr_job_stage, field)
 #define AT_TASK(field)  offsetof(struct tr_job_task, field)
 #define ANY_INT         2147483647.0
-#define ANY_COUNT       1000000000.0 /* maximum number of epochs: times the clocks per epoch it fits into 64 bits */
+#define ANY_COUNT       1000000000.0 /* maximum of epochs: epochs × clocks per epoch fit into 64 bits */
 
 const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS] = {
     {"model", "the model", NULL, false},
@@ -350,8 +350,8 @@ const tr_option *tr_job_known_key(const char *name, size_t n, const struct tr_mo
     static const enum tr_job_table order[] = {TR_TABLE_TASK, TR_TABLE_STAGE, TR_TABLE_JOB};
     const char *in_task = name_behind_word(name, "tasks"), *in_stage = name_behind_word(in_task, "stages");
     bool own[] = {in_task != name, in_stage != in_task,
-                  false}; /* names without tasks.NAME. or stages.NAME. */
-    bool found = false;   /* one key of the engine at most */
+                  false}; /* by table: the name has tasks.NAME. or stages.NAME. */
+    bool found = false;   /* a key was found: at most one key of the engine has the name */
     for (size_t t = 0; t < TR_JOB_TABLES + tr_model_class_count; t++) {
         struct tr_job_keys keys = tr_job_table(t < TR_JOB_TABLES ? order[t] : t);
         const char *sought = t == 1 ? in_stage : in_task;
@@ -410,8 +410,8 @@ struct tr_shown tr_shown_words(const char *const *words)
 
 /* ---- suggesting ---- */
 
-/* Returns the number of insertions, deletions, substitutions or swaps of neighbours between the names; SIZE_MAX for long names, and
- * if more than a third of the written name would change: such suggestions are not useful. */
+/* Returns the number of insertions, deletions, substitutions or swaps of neighbours that change one name to the other. Returns
+ * SIZE_MAX for long names, and if more than a third of the written name would change: then a suggestion is not useful. */
 static size_t suggest_distance(const char *written, const char *meant)
 {
     enum { LONGEST = 48 };
@@ -440,8 +440,8 @@ static void suggest_consider(struct best *best, size_t distance, const char *pre
     if (distance < best->distance) *best = (struct best){distance, tr_job_join(prefix, name)};
 }
 
-/* Compares whole names, and names without section: the right key in the wrong section counts as one more edit. named: keys of the
- * table are named stages.NAME.key and compared as stages.key. */
+/* Compares the written name with the keys of a table, with and without their sections: a wrong section counts as one edit. named:
+ * the table has keys stages.NAME.key or tasks.NAME.key, which are compared as stages.key or tasks.key. */
 static void suggest_keys(struct best *best, struct tr_job_keys keys, const char *written, const char *prefix,
                          bool named)
 {
@@ -493,7 +493,7 @@ struct tr_job_name tr_job_suggest_key(const struct tr_model_class *class, const 
     } else {
         suggest_keys(&best, tr_job_tables[TR_TABLE_STAGE], stage_rest.text,
                      tr_job_join(prefix, stage.text).text, true);
-        /* Keys of the whole task that users look for in a stage. */
+        /* keys of a task that users write in a stage */
         if (!strcmp(stage_rest.text, "stages.priority"))
             suggest_consider(&best, 0, prefix, in_task ? "priority" : "tasks.NAME.priority");
         if (!strcmp(stage_rest.text, "stages.consistency")) suggest_consider(&best, 0, prefix, "sync.mode");
