@@ -13,8 +13,8 @@ enum tr_display_style tr_display_choose(int setting, FILE *out)
     return setting == TR_PROGRESS_YES || tr_terminal_shows(out) ? TR_DISPLAY_TABLE : TR_DISPLAY_LINES;
 }
 
-/* The columns of a row. The rate is computed from the difference to the row shown before. A gap that is an estimate, as under
- * SSP and ASP, is printed with a ~ in front. */
+/* The columns of a row as text. The rate is computed from the difference to the last row that was shown. An estimated gap, as under
+ * SSP and ASP, starts with ~. */
 struct shown {
     struct tr_number_text objective, gap, rate, time, left;
 };
@@ -27,7 +27,7 @@ double tr_display_left(const struct tr_display *d, const struct tr_progress_row 
     int64_t known = d->gaps < TR_DISPLAY_GAPS ? d->gaps : TR_DISPLAY_GAPS;
     double estimate = NAN;
     if (isfinite(row->evaluation.gap) && known >= 3 && d->gap_goal > 0) {
-        /* the logarithm of the gap continues to fall as in the later half of the gaps that are kept */
+        /* assumes that the logarithm of the gap continues to fall as in the later half of the stored gaps */
         int64_t now = (d->gaps - 1) % TR_DISPLAY_GAPS, then = (d->gaps - 1 - known / 2) % TR_DISPLAY_GAPS;
         double fall = log(d->gap[then] / d->gap[now]), seconds = d->gap_seconds[now] - d->gap_seconds[then];
         if (fall > 0) estimate = fmax(0, seconds * log(d->gap[now] / d->gap_goal) / fall);
@@ -40,7 +40,7 @@ static struct shown derive(const struct tr_display *d, const struct tr_progress_
 {
     struct shown s = {.objective = {"-"}, .gap = {"-"}};
     const tr_evaluation *e = &row->evaluation;
-    /* the best model is shown last, and can be of an earlier epoch */
+    /* the last row shows the best model, which may be of an earlier epoch: then the difference is negative */
     double epochs = fmax(row->epoch - d->shown_epoch, 0) / (row->seconds - d->shown_seconds);
     bool over = e->stop || row->clock >= d->clocks;
     if (isfinite(e->objective)) snprintf(s.objective.text, sizeof s.objective.text, "%.8g", e->objective);
@@ -50,7 +50,7 @@ static struct shown derive(const struct tr_display *d, const struct tr_progress_
     s.time = tr_duration(row->seconds);
     bool estimated;
     double most = tr_display_left(d, row, &estimated);
-    bool bound = isfinite(e->gap) && !over && !estimated; /* the gap may be small enough long before that */
+    bool bound = isfinite(e->gap) && !over && !estimated; /* training may end earlier by its gap */
     snprintf(s.left.text, sizeof s.left.text, "%s%.*s",
              bound       ? "<"
              : estimated ? "~"
@@ -66,7 +66,7 @@ static const char *rate_unit(const struct tr_display *d)
     return d->rows ? "rows/s" : "epochs/s";
 }
 
-/* On a narrow terminal columns are omitted: the rate, then the gap. */
+/* A terminal with less than 76 columns shows no rate, with less than 66 no gap either. */
 static bool has_rate(const struct tr_display *d)
 {
     return tr_terminal_columns(d->out, 80) >= 76;
@@ -119,7 +119,7 @@ static void display_show(struct tr_display *d, const struct tr_progress_row *row
 
 void tr_display_loading(struct tr_display *d, const struct tr_loading *l)
 {
-    if (l->seconds < d->loading_shown) d->loading_shown = 0; /* the next files */
+    if (l->seconds < d->loading_shown) d->loading_shown = 0; /* loading of the next files has started */
     bool due = l->seconds >= 1 && l->seconds - d->loading_shown >= 0.2;
     if (d->style != TR_DISPLAY_TABLE || !due || l->done <= 0) return;
     d->loading_shown = l->seconds;
@@ -151,9 +151,9 @@ void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr
             if (d->metrics > 0 && d->metrics >= fitting) break;
             d->metric[d->metrics] = stage->metric[d->metrics].name;
         }
-        d->with_gap = !isnan(e->gap); /* infinite: nothing is proven yet */
+        d->with_gap = !isnan(e->gap); /* an infinite gap is not yet proven but may be later */
     }
-    /* a stage after the last epoch may have changed nothing that is shown */
+    /* omits a row that would equal the last one, as after a stage that changes none of these values */
     bool same_metric = d->metrics == 0 || e->metric[0] == d->shown.metric[0];
     if (d->begun && row->epoch == d->shown_epoch && same_metric && e->estimated == d->shown.estimated &&
         fabs(e->objective - d->shown.objective) < 1e-8 * fabs(e->objective))
@@ -164,7 +164,7 @@ void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr
         display_show(d, row);
         return;
     }
-    d->held = *row; /* shown as a bar until another row comes */
+    d->held = *row; /* the row is shown as a bar until the next row */
     d->holds = true;
     if (d->style != TR_DISPLAY_TABLE || row->seconds - d->live_seconds < 0.2) return;
     struct shown s = derive(d, row);
@@ -183,7 +183,7 @@ void tr_display_end(struct tr_display *d)
 
 /* ---- stages ---- */
 
-/* In a job of several tasks each line begins with the name of the task. */
+/* Starts a line with the name of the task; NULL: a job without tasks. */
 static void begin_line(FILE *out, const char *of)
 {
     if (of) tr_printf(out, "%s: ", of);
@@ -193,7 +193,7 @@ void tr_display_stages(FILE *out, const char *of, const struct tr_stage_sum *sum
 {
     int width = (int)strlen("stage"), columns = tr_terminal_columns(out, 200);
     for (size_t i = 0; i < n; i++) width = tr_max_int(width, (int)strlen(sums[i].name));
-    bool wide = columns >= width + 70; /* else without the two last columns */
+    bool wide = columns >= width + 70; /* false: the last two columns are omitted */
     tr_live_end();
     begin_line(out, of);
     tr_printf(out, "%-*s  %6s  %9s  %8s  %9s", width, "stage", "runs", "workers", "clocks", "seconds");

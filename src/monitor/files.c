@@ -75,10 +75,10 @@ double tr_milliseconds(double seconds)
     return round(seconds * 1000) / 1000;
 }
 
-/* Writes the content of a file. */
+/* A function that writes the content of a JSON file. */
 typedef int json_writer(FILE *file, const void *what);
 
-/* Writes to memory, to be freed. */
+/* Writes JSON to *text. Free it. */
 static int json_render(json_writer *write, const void *what, char **text, size_t *length)
 {
     *text = NULL;
@@ -149,14 +149,14 @@ void tr_record_open(tr_context *tr, struct tr_record *r)
     time_format(r->started);
 }
 
-/* A proven gap, or an estimated one under its own name. */
+/* Writes the members gap (null if the gap is only estimated) and, for an estimated gap, estimated_gap. */
 static void write_gap(FILE *file, const tr_evaluation *e)
 {
     tr_json_real_member(file, "gap", e->estimated ? (double)NAN : e->gap);
     if (e->estimated) tr_json_real_member(file, "estimated_gap", e->gap);
 }
 
-/* The metric on data.test that decides which model is best: test_metric in metrics.csv. */
+/* Writes the name of the metric on data.test that decides which model is best; metrics.csv contains its values as test_metric. */
 static void write_metric_name(FILE *file, const struct tr_account *a)
 {
     tr_json_text_member(file, "metric", *a->metric[0].text ? a->metric[0].text : NULL);
@@ -195,8 +195,8 @@ static int status_write_file(FILE *file, const void *what)
     return TR_OK;
 }
 
-/* A signal handler may not even format a number. So the text that it has to write is prepared in advance, in one of two
- * copies, while the other one is being rewritten. Signals belong to the process, not to a context; hence this variable. */
+/* A signal handler must not call printf(), so its text is prepared in advance. There are two copies: the handler uses the one in
+ * `current`, while tr_status_write() prepares the other. `current` is global, because signal handlers are. */
 static const int signals[] = {SIGTERM, SIGINT};
 enum { GUARDS = 2 };
 
@@ -214,10 +214,10 @@ static void on_signal(int number)
         if (whole) rename(w->temporary, w->path);
         else unlink(w->temporary);
     }
-    raise(number); /* SA_RESETHAND: the default action, once this handler returns */
+    raise(number); /* the default action (SA_RESETHAND) ends the process when this handler returns */
 }
 
-/* Replaces the handler `from`, where it is set, by `to`. */
+/* Sets the action `to` for SIGTERM and SIGINT, each only if its handler is `from`. */
 static void last_words_change_handlers(void (*from)(int), struct sigaction to)
 {
     for (int i = 0; i < TR_LAST_WORDS; i++) {
@@ -244,7 +244,7 @@ int tr_status_open(struct tr_status_file *s, const struct tr_record *record)
 {
     *s = (struct tr_status_file){.record = record};
     TR_TRY(tr_format(&s->path, "%s/status.json", record->tr->job->output));
-    /* not the name that tr_replace_file() uses: the signal may interrupt that */
+    /* another name than that of tr_replace_file(), which the signal may interrupt */
     return tr_format(&s->temporary, "%s.end", s->path);
 }
 
@@ -265,7 +265,7 @@ int tr_status_write(struct tr_status_file *s)
     s->written = tr_now();
     s->stale = true;
     int status = json_replace(s->record->tr->job->output, "status.json", false, status_write_file, s->record);
-    if (status == TR_OK && s->guard) { /* prepare the copy that is not in use, and use it */
+    if (status == TR_OK && s->guard) { /* prepares the copy that is not in `current`, then exchanges them */
         struct tr_last_words *w = &s->words[atomic_load(&current[s->guard - 1]) == &s->words[0]];
         for (int i = 0; i < TR_LAST_WORDS && status == TR_OK; i++) {
             struct tr_record end = *s->record;
@@ -289,7 +289,7 @@ bool tr_status_due(const struct tr_status_file *s)
 
 /* ---- reading the files of other runs ---- */
 
-/* Returns the text behind "name": in the line that begins with it, as the functions above write it; "" if there is none. */
+/* Returns the value of a member that is on a separate line, as tr_json_real_member() writes it; "" if there is no such member. */
 static struct tr_number_text seen_member(const char *text, const char *name)
 {
     struct tr_number_text sought, value = {""};
@@ -306,14 +306,14 @@ static double seen_real(const char *text, const char *name)
     return *value.text && strcmp(value.text, "null") != 0 ? strtod(value.text, NULL) : (double)NAN;
 }
 
-/* Reads a file, to be freed; NULL if there is none. */
+/* Returns the content of a file; NULL if it is missing or empty. Free it. */
 static char *seen_read(const char *folder, const char *name)
 {
     TR_FREED char *path = NULL;
     char *text = NULL;
     size_t capacity = 0;
     FILE *file = tr_format(&path, "%s/%s", folder, name) == TR_OK ? fopen(path, "re") : NULL;
-    if (file && getdelim(&text, &capacity, '\0', file) < 0) { /* it is empty */
+    if (file && getdelim(&text, &capacity, '\0', file) < 0) { /* the file is empty */
         free(text);
         text = NULL;
     }
@@ -365,7 +365,7 @@ static const char metrics_header[] =
     "time,epoch,clock,objective,gap,test_metric,bytes_pulled,bytes_pushed,pulls,pushes,"
     "compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes,updates,training_time\n";
 
-/* Appends whole lines only: on failure the file is truncated to its length before. */
+/* Appends text; on failure truncates the file to its previous length, so that it has whole lines only. */
 static int metrics_append(struct tr_metrics *m, const char *text, size_t length)
 {
     off_t end = lseek(m->fd, 0, SEEK_END);
@@ -412,7 +412,7 @@ void tr_metrics_close(struct tr_metrics *m)
     *m = (struct tr_metrics){.fd = -1};
 }
 
-/* Empty if the value is not finite. */
+/* Formats a value; returns "" if it is not finite. */
 static struct tr_number_text metrics_number(double value)
 {
     struct tr_number_text n = {""};
@@ -443,7 +443,7 @@ static void summary_write_seconds(FILE *file, const char *name, double seconds)
     tr_json_real_member(file, name, tr_milliseconds(seconds));
 }
 
-/* Figures on data.test that every summary has: of the last evaluation, or as the model has reported them. */
+/* Members of every summary about data.test: the metric of the last evaluation, or a figure that the model has reported. */
 static const char *const summary_figure[] = {"test_accuracy", "test_auc", "test_rmse", "test_perplexity"};
 enum { SUMMARY_FIGURES = sizeof summary_figure / sizeof *summary_figure };
 
@@ -479,7 +479,7 @@ static void summary_write_stages(FILE *file, const struct tr_record *r)
     fputs("\n  ],\n", file);
 }
 
-/* Ends a summary: ranks, version, host, and the whole resolved job. */
+/* Writes the last members of a summary: ranks, version, host, and the whole resolved job. */
 static int summary_write_end(FILE *file, const struct tr_record *r)
 {
     tr_json_count_member(file, "ranks", (uint64_t)r->tr->size);
@@ -493,8 +493,8 @@ static int summary_write_end(FILE *file, const struct tr_record *r)
 
 struct summary {
     const struct tr_record *record;
-    const struct tr_outcome *outcome; /* of a run */
-    uint64_t readings;                /* of a job of several tasks */
+    const struct tr_outcome *outcome; /* NULL for a job of several tasks */
+    uint64_t readings;                /* for a job of several tasks: see tr_summary_write_tasks() */
 };
 
 static int summary_write_run(FILE *file, const void *what)
@@ -532,7 +532,7 @@ static int summary_write_run(FILE *file, const void *what)
     tr_json_count_member(file, "bytes_pulled", t->bytes_pulled);
     tr_json_count_member(file, "bytes_pushed", t->bytes_pushed);
     summary_write_seconds(file, "way_seconds", t->way_seconds);
-    /* the part of way_seconds in which workers computed */
+    /* fraction of the transfer time (way_seconds) in which workers computed */
     tr_json_real_member(file, "hidden",
                         t->way_seconds > 0 ? t->hidden_seconds / t->way_seconds : (double)NAN);
     tr_json_count_member(file, "updates", a->last.updates);
@@ -617,7 +617,7 @@ struct ranks_file {
 
 static int ranks_write_file(FILE *file, const void *what)
 {
-    static const char letter[] = "-cepuws?"; /* by enum tr_rank_state */
+    static const char letter[] = "-cepuws?"; /* letter of each enum tr_rank_state */
     static const char *const name[] = {"node", "clock", "compute", "serving", "held"};
     const struct ranks_file *f = what;
     fputs("{\n  \"does\": \"", file);

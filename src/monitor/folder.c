@@ -27,7 +27,7 @@ static const char *const begun[] = {"job.yaml",   "status.json", "metrics.csv", 
                                     "events.csv", "log",         LOCK_NAME};
 enum { BEGUN = sizeof begun / sizeof *begun };
 
-/* Returns whether it is one of these files, or the temporary file of one (job.yaml.part) that a killed run has left. */
+/* Returns whether a name is in this list, or that of a temporary file (job.yaml.part) that a killed run has left. */
 static bool is_begun(const char *name)
 {
     for (int i = 0; i < BEGUN; i++) {
@@ -76,8 +76,8 @@ static int folder_move_away(const char *folder, char **moved)
 
 /* ---- taking a folder ---- */
 
-/* One turn: look, lock, look again, since another run may have done the same meanwhile. *lock stays -1 if it has, or
- * if an earlier run in the folder has been moved away. */
+/* Checks the folder, locks it, and checks it again, since another run may have renamed it meanwhile. *lock stays -1, and the caller
+ * repeats the call, if another run has, or if this function has renamed the folder of an earlier run. */
 static int folder_try_to_take(const char *folder, const char *path, char **moved, int *lock)
 {
     enum contents contents;
@@ -130,7 +130,7 @@ int tr_output_take(const char *folder, char **moved, int *lock)
 bool tr_output_put_back(const char *folder, const char *moved)
 {
     DIR *files = opendir(folder);
-    bool only = files != NULL; /* it contains only files that every run begins with */
+    bool only = files != NULL; /* the folder contains only files of the list `begun` */
     for (struct dirent *file; only && (file = readdir(files));)
         only = !strcmp(file->d_name, ".") || !strcmp(file->d_name, "..") || is_begun(file->d_name);
     if (files) closedir(files);

@@ -18,15 +18,15 @@
 
 struct tr_monitor {
     tr_context *tr;
-    bool writes; /* rank 0, once the folder exists */
-    int lock;    /* of the folder, or -1 */
-    char *moved; /* new name of the earlier run that was in the folder; NULL: there was none */
+    bool writes; /* this is rank 0, and the output folder exists */
+    int lock;    /* descriptor of the locked file .lock, or -1 */
+    char *moved; /* new name of the folder of the earlier run; NULL: there was none */
     struct tr_record record;
     struct tr_status_file status;
     struct tr_metrics metrics;
-    struct tr_display display, logged; /* on stderr; in the file `log` */
-    double ranks_due;                  /* when ranks.json has to be rewritten */
-    int64_t checkpoints;               /* of this part of the run that are in events.csv */
+    struct tr_display display, logged; /* the displays on stderr and in the file `log` */
+    double ranks_due;                  /* tr_now() from which on ranks.json is rewritten */
+    int64_t checkpoints;               /* number of checkpoints of this part of the run in events.csv */
 };
 
 /* ---- sums over stages ---- */
@@ -50,7 +50,7 @@ static void add_event(const struct tr_monitor *m, const char *event, double epoc
                  (struct tr_event_place){seconds, epoch, (double)r->account.last.updates}, -1, text);
 }
 
-/* Rewrites status.json, ranks.json and events.csv. */
+/* Rewrites status.json and ranks.json, and adds a new checkpoint to events.csv. */
 static int renew_status(struct tr_monitor *m)
 {
     struct tr_checkpoint_counts counts;
@@ -60,13 +60,13 @@ static int renew_status(struct tr_monitor *m)
     double begin = tr_now();
     if (m->record.state == TR_TRAINING && begin >= m->ranks_due) {
         TR_TRY(tr_ranks_write(m->tr, m->tr->job->output));
-        m->ranks_due = begin + fmin(1000 * (tr_now() - begin), 10); /* at most a thousandth of the time */
+        m->ranks_due = begin + fmin(1000 * (tr_now() - begin), 10); /* writing takes 0.1 % of the time */
     }
     return tr_status_write(&m->status);
 }
 
-/* Rewrites status.json while the workers compute. A failure to write it is reported at the next evaluation: during a wait
- * it would not reach the other ranks. */
+/* Rewrites status.json while the workers compute. A failure is ignored here, because other ranks would not learn of it. The next
+ * evaluation writes again and reports a failure. */
 static int poll(void *what, int *did)
 {
     struct tr_monitor *m = what;
@@ -82,7 +82,7 @@ static void estimate_time_left(struct tr_monitor *m)
         m->display.clocks ? tr_display_left(&m->display, &m->record.account.last, &by_gap) : (double)NAN;
 }
 
-/* «test rmse» is the member test_rmse. NULL: an empty name. */
+/* Converts the name of a metric in the output, such as «test rmse», to that of its member: rmse. NULL becomes "". */
 static struct tr_metric_name metric_name(const char *name)
 {
     struct tr_metric_name made = {""};
@@ -93,7 +93,8 @@ static struct tr_metric_name metric_name(const char *name)
     return made;
 }
 
-/* Records an evaluation. Stages before the one of the checkpoint run again after a restart; they are in the record already. */
+/* Records an evaluation. After a restart, stages before that of the checkpoint run again; their evaluations are ignored, because
+ * the record already contains them. */
 static int observe(void *who, const tr_stage *stage, const struct tr_progress_row *seen)
 {
     struct tr_monitor *m = who;
@@ -104,14 +105,14 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
     struct tr_progress_row *row = &a->last;
     *row = *seen;
     row->seconds = tr_now() - r->entered; /* since training began */
-    /* a row of the current stage becomes one of the whole run, over all its stages and parts */
+    /* adds the sums of earlier stages and of earlier parts of the run to those of the current stage */
     r->stage = (struct tr_tally){{row->traffic, row->updates}, row->compute_seconds, row->evaluate_seconds};
     tr_traffic_add(&row->traffic, &r->before.counts.traffic);
     row->updates += r->before.counts.updates;
     row->compute_seconds += r->before.compute_seconds;
     row->evaluate_seconds += r->before.evaluate_seconds;
-    /* The first exact evaluation that reaches solve.target. An objective that is maximized can start above the target; it counts
-     * only while it rises. */
+    /* Stores the first exact evaluation that reaches solve.target. An objective that is maximized can start above the target; an
+     * evaluation counts only if the objective has not fallen. */
     double objective = row->evaluation.objective;
     bool counts = row->exact && !a->reached_target && (!stage->ascends || objective >= before);
     if (target != TR_JOB_AUTO && counts && (stage->ascends ? -objective : objective) <= target) {
@@ -173,7 +174,7 @@ static double total_seconds(const struct tr_monitor *m)
     return m->record.account.total + (process >= here ? process : here);
 }
 
-/* The account of all parts of the run, including this one. */
+/* Returns the account of all parts of the run, including the current part. */
 static struct tr_account account_until_now(const struct tr_monitor *m)
 {
     struct tr_account now = m->record.account;
@@ -187,7 +188,7 @@ static struct tr_account account_until_now(const struct tr_monitor *m)
     return now;
 }
 
-/* The account and the tallies are saved as numbers of 8 bytes. */
+/* Checkpoints contain these structs as numbers of 8 bytes: their count. */
 enum {
     ACCOUNT = sizeof(struct tr_account) / sizeof(int64_t),
     COUNTS = sizeof(struct tr_counts) / sizeof(int64_t)
@@ -208,14 +209,14 @@ static int snapshot_account(void *who, tr_snapshot *snapshot)
         if (m->writes) now.metrics_bytes = tr_metrics_length(&m->metrics);
         TR_TRY(tr_snapshot_common(snapshot, "account", TR_I64, ACCOUNT, &now));
         const struct tr_traffic *t = &tr->tables->traffic;
-        struct tr_counts counts = r->before.counts; /* of earlier stages: on rank 0 */
+        struct tr_counts counts = r->before.counts; /* counts of earlier stages; zeros on ranks except 0 */
         if (tr_works(tr))
             add_counts(&counts, &(struct tr_counts){*t, tr->active->member == 0 ? t->pushes : 0});
         return tr_snapshot_rows(snapshot, "counted", TR_I64, (uint64_t)tr->size, COUNTS, NULL,
                                 (uint64_t)tr->rank, 1, &counts);
     }
     TR_TRY(tr_snapshot_common(snapshot, "account", TR_I64, ACCOUNT, &now));
-    /* rank 0 sums the counts of the ranks that the checkpoint was taken on */
+    /* rank 0 sums the counts of the ranks that took the checkpoint; their number may differ from tr->size */
     const struct tr_manifest *from = tr_checkpoint_found(tr);
     size_t ranks = (size_t)from->facts.ranks, mine = tr->rank == 0 ? ranks : 0;
     struct tr_counts *each;
@@ -231,7 +232,7 @@ static int snapshot_account(void *who, tr_snapshot *snapshot)
     bool lacking;
     *a = now;
     a->restarts = restarts > a->restarts ? restarts : a->restarts + 1;
-    a->checkpoints++; /* the one that the run continues from */
+    a->checkpoints++; /* the account was saved before its own checkpoint was counted */
     r->entered = tr_now() - a->spent[r->state];
     a->spent[r->state] = 0;
     estimate_time_left(m);
@@ -247,8 +248,8 @@ static int snapshot_account(void *who, tr_snapshot *snapshot)
 
 /* ---- start ---- */
 
-/* Takes the folder of the context's job, locked, and writes job.yaml. continues: it is that of the earlier run. *moved: the
- * new name of an earlier run that was in it (to be freed), or NULL. */
+/* Creates and locks the output folder of the job, and writes job.yaml. continues: the run resumes in its folder. *moved: new name
+ * of the folder of an earlier run, or NULL; free it. */
 static int take_folder(tr_context *tr, bool continues, char **moved, int *lock)
 {
     const struct tr_job *job = tr->job;
@@ -260,7 +261,7 @@ static int take_folder(tr_context *tr, bool continues, char **moved, int *lock)
     return tr_replace_file(job->output, "job.yaml", text, strlen(text), true);
 }
 
-/* Prints the checkpoint from which the run continues, and its age since its manifest was written. */
+/* Prints the checkpoint from which the run resumes, and the age of its manifest. */
 static void say_continues(const struct tr_monitor *m, const struct tr_manifest *from)
 {
     const struct tr_job *job = m->tr->job;
@@ -285,7 +286,7 @@ static void say_continues(const struct tr_monitor *m, const struct tr_manifest *
            from->number, from->facts.epoch, from->facts.clock, tr_duration(age).text);
 }
 
-/* Rank 0: the folder, its first files, and the displays. */
+/* On rank 0: prepares the folder, its first files, and the displays on stderr and in the log. */
 static int start(struct tr_monitor *m)
 {
     tr_context *tr = m->tr;
@@ -302,7 +303,7 @@ static int start(struct tr_monitor *m)
     TR_TRY(tr_metrics_open(job->output, from != NULL, &m->metrics));
     enum tr_display_style style = tr_display_choose(job->report.progress, stderr);
     if (tr->team && style == TR_DISPLAY_TABLE)
-        style = TR_DISPLAY_LINES; /* lines of several tasks alternate */
+        style = TR_DISPLAY_LINES; /* no table, because lines of several tasks alternate */
     m->display = (struct tr_display){.style = style, .out = stderr, .task = tr->team};
     m->logged = (struct tr_display){.style = tr->log ? TR_DISPLAY_LINES : TR_DISPLAY_SILENT, .out = tr->log};
     struct tr_observers *o = tr_observers(tr);
@@ -316,7 +317,7 @@ static int start(struct tr_monitor *m)
 static int begin_stage(tr_context *tr)
 {
     struct tr_record *r = &tr->monitor->record;
-    add_counts(&r->before.counts, &r->stage.counts); /* of the stage before */
+    add_counts(&r->before.counts, &r->stage.counts); /* adds the counts of the stage before */
     r->before.compute_seconds += r->stage.compute_seconds;
     r->before.evaluate_seconds += r->stage.evaluate_seconds;
     r->stage = (struct tr_tally){.compute_seconds = 0};
@@ -379,7 +380,7 @@ int tr_monitor_summary(struct tr_monitor *m, tr_summary_members *more, void *who
     struct tr_outcome outcome = {.peak_rss = (double)tr_peak_rss(), .more = more, .who = who};
     tr_layout_describe(&tr->layout, outcome.layout, sizeof outcome.layout);
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_F64, &outcome.peak_rss, 1));
-    const struct tr_service *own = &tr->tables->service; /* summed over all servers */
+    const struct tr_service *own = &tr->tables->service; /* of this server; added over all servers below */
     double parts[] = {own->seconds, 0, own->version_bytes, own->at_seams, own->under_way};
     for (size_t i = 0; i < tr->tables->count; i++) parts[1] += (double)tr_table_bytes(tr->tables->table[i]);
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, parts, sizeof parts / sizeof *parts));
@@ -430,7 +431,7 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
     int outcome = TR_OK;
     if (m->writes) {
         char error[1024];
-        snprintf(error, sizeof error, "%s", tr_error_text()); /* before writing, which may fail as well */
+        snprintf(error, sizeof error, "%s", tr_error_text()); /* writing could replace the error text */
         m->record.code = status;
         m->record.error = status == TR_OK || status == TR_ERR_STOPPED ? NULL : error;
         outcome = enter(m, status == TR_OK ? TR_DONE : status == TR_ERR_STOPPED ? TR_STOPPED : TR_FAILED);
@@ -442,8 +443,8 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
     }
     tr_observers(m->tr)->before_run = NULL;
     tr_output_release(m->tr->job->output, m->lock);
-    /* A run that failed before its first evaluation, or diverged, must not replace an earlier model: the earlier run gets its
-     * name back. */
+    /* A run that failed before its first evaluation, or diverged, must not replace an earlier model: the folder of the earlier run
+     * gets its name back. */
     const char *folder = m->tr->job->output;
     if (!m->writes || !m->moved || status == TR_OK || status == TR_ERR_STOPPED) {
         /* this run keeps the folder */
@@ -546,8 +547,7 @@ int tr_tasks_folder_close(struct tr_tasks_folder **folder, uint64_t readings, in
     struct tr_tasks_folder *f = *folder;
     if (!f) return status;
     struct tr_record *r = &f->record;
-    char error
-        [1024]; /* of the first task that ended with this status; or else of this rank, before writing fails as well */
+    char error[1024]; /* text of the first task that failed with this status, otherwise of this rank */
     snprintf(error, sizeof error, "%s", tr_error_text());
     for (size_t i = r->tasks; i-- > 0;)
         if (r->task[i].scheduled->state == TR_TASK_FAILED && r->task[i].status == status)
