@@ -1,4 +1,4 @@
-/* Tasks that run `average`. */
+/* Tasks with `run: average`: see cli.h. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -17,28 +17,30 @@ enum { PIECE = 4096 }; /* rows per call of predict() */
 struct tr_average {
     tr_context *tr;
     const struct tr_job_task *task;
-    size_t n;
-    const tr_job **of; /* jobs of the models */
-    struct tr_given flag;
+    size_t n;             /* number of models */
+    const tr_job **of;    /* jobs of the models */
+    struct tr_given flag; /* flag of predict that gives the numbers to average */
     struct tr_ask ask;
-    size_t by; /* index of the model whose class and loss evaluate the mean of the predictions */
-    tr_data *data;
-    size_t first, rows; /* of this rank */
-    size_t width;       /* the number of outputs of a row */
-    char **name;        /* names of the outputs */
-    double *out, *mean;
-    uint32_t *column; /* by key of the data: the column of the model, or UINT32_MAX */
-    float *label;     /* rank 0: of all rows, in the order of ranks */
-    float *weight;    /* the same; NULL: all weights are 1 */
-    size_t all;       /* the number of all rows */
-    char *figures;    /* rank 0: the models, for summary.json */
-    size_t length;
-    FILE *json;
+    size_t by;        /* index of the model whose evaluate() is called with the mean of the predictions */
+    tr_data *data;    /* test data */
+    size_t rows;      /* number of rows of this rank */
+    size_t width;     /* number of outputs per row */
+    char **name;      /* names of the outputs */
+    double *out;      /* rows × width outputs of the current model */
+    double *mean;     /* rows × width means of the outputs */
+    uint32_t *column; /* column of the current model for each key of the data; UINT32_MAX: there is none */
+    float *label;     /* on rank 0: labels of all rows, in the order of ranks */
+    float *weight;    /* on rank 0: weights of all rows, in the order of ranks; NULL: all weights are 1 */
+    size_t all;       /* number of rows of all ranks */
+    FILE *json;       /* on rank 0: the member `models` of summary.json is written to this stream */
+    char *figures;    /* the text that was written to json */
+    size_t length;    /* length of figures */
 };
 
 /* ---- checking ---- */
 
-/* Finds the jobs of the models, and checks that the mean of their predictions is defined. */
+/* Finds the jobs of the models, and checks that their predictions may be averaged. Sets *flag and *by as tr_model_class.mean()
+ * does. */
 static int average_members(const tr_job *job, const struct tr_job_task *task, const tr_job ***of,
                            const char **flag, size_t *by)
 {
@@ -89,7 +91,7 @@ int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_
 
 /* ---- test data ---- */
 
-/* Gathers rows of all ranks, of this number of bytes each, on rank 0. */
+/* Gathers an array on rank 0 that has one element of `bytes` bytes per row, distributed over the ranks. */
 static int average_collect(struct tr_average *a, const void *mine, size_t bytes, void **all)
 {
     size_t ranks = (size_t)a->tr->size;
@@ -112,7 +114,7 @@ static int average_open(tr_context *tr, const void *options, void *model)
     int partition = job->data.partition;
     (void)options;
     a->tr = tr;
-    job->data.features = 0; /* rows as they are in the files, each complete on one worker */
+    job->data.features = 0; /* read rows with all features of the files, each row on one worker */
     job->data.partition = TR_DATA_HORIZONTAL;
     int status =
         tr_data_open(tr, (enum tr_data_part)(TR_DATA_TEST | TR_DATA_RAW | TR_DATA_SPARSE), NULL, &a->data);
@@ -132,7 +134,7 @@ static int average_open(tr_context *tr, const void *options, void *model)
 
 /* ---- one model ---- */
 
-/* All models must have the same outputs. */
+/* Checks that the model has the same outputs as the first model. */
 static int check_outputs(struct tr_average *a, const tr_query *q, const char *folder)
 {
     size_t n = 0;
@@ -151,7 +153,7 @@ static int check_outputs(struct tr_average *a, const tr_query *q, const char *fo
                    tr_query_output_name(q, 0), a->of[0]->output, a->name[0]);
 }
 
-/* Predicts some rows, with the columns of the model. */
+/* Predicts the rows first .. first + n - 1, after converting their columns to those of the model. */
 static int average_predict_rows(struct tr_average *a, const struct tr_model *m, tr_query *q, size_t first,
                                 size_t n)
 {
@@ -182,8 +184,8 @@ static int average_predict(struct tr_average *a, const struct tr_model *m, tr_qu
     const tr_read_options *form = tr_query_form(q);
     TR_TRY(check_outputs(a, q, folder));
     for (size_t k = 0; k < a->data->n_keys; k++) {
-        uint64_t column =
-            a->data->keys[k] + a->data->first_index - form->first_index; /* or far beyond the last column */
+        /* if the subtraction underflows, the result is larger than any column */
+        uint64_t column = a->data->keys[k] + a->data->first_index - form->first_index;
         a->column[k] = column < form->columns ? (uint32_t)column : UINT32_MAX;
     }
     for (size_t first = 0; first < a->rows; first += PIECE) {
@@ -209,7 +211,7 @@ static int average_evaluate(struct tr_average *a, const struct tr_model *m, tr_q
     return tr_agree(a->tr, status);
 }
 
-/* Reports the figures of the model of task i; after the last one those of the mean, as "test_" and their names. */
+/* Reports the metrics of the model of task i. i = n: reports those of the mean, with «test_» before their names. */
 static int average_report(struct tr_average *a, size_t i, const struct tr_model *m, const tr_query *q)
 {
     enum { MOST = 8, MOST_IN_LINE = 6 };
@@ -237,7 +239,7 @@ static int average_report(struct tr_average *a, size_t i, const struct tr_model 
     return TR_OK;
 }
 
-/* Evaluates the model of task i; after the last one the mean, by the model of task `by`. */
+/* Evaluates the model of task i. i = n: evaluates the mean of the predictions, by the model of task `by`. */
 static int average_ask(struct tr_average *a, size_t i)
 {
     const char *folder = a->of[i < a->n ? i : a->by]->output;
@@ -285,6 +287,6 @@ static void average_close(void *model)
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 
-/* Only the functions that training calls: the class is not registered. */
+/* The class is not registered, so it needs only the functions that tr_train_here() calls. */
 const tr_model_class tr_average_class = {
     .open = average_open, .train = average_train, .close = average_close};

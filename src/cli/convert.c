@@ -1,4 +1,4 @@
-/* trireme convert: data as HDF5. */
+/* trireme convert: writes data files of any format as one HDF5 file. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "job/job.h"
 #include "trireme/model.h"
 
-/* A class without models: its job has only the keys of reading data. */
+/* A model class for the job of this command, which uses only keys that determine how data are read. */
 static const tr_method no_method[] = {{.name = "none", .help = "none"}, {0}};
 static const tr_rule rules[] = {{.key = "data.label", .value = "auto"}, {.key = NULL}};
 static const tr_model_class table_class = {.abi = TR_MODEL_ABI,

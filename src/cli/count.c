@@ -19,8 +19,8 @@
 
 /* A value of a category. */
 struct value {
-    uint64_t count;
-    const char *text;
+    uint64_t count;   /* number of rows with this value */
+    const char *text; /* not terminated */
     size_t length;
 };
 
@@ -31,30 +31,31 @@ struct values {
 
 /* The statistics of one column. */
 struct sum {
-    uint64_t n, missing; /* n: numbers, or different values; missing: rows without one */
-    double mean, apart;  /* running mean, and Σ (x - mean)² (Welford) */
+    uint64_t n;         /* number of rows with a number; for a category, number of distinct values */
+    uint64_t missing;   /* number of rows in which the value is missing */
+    double mean, apart; /* running mean, and Σ (x - mean)² (Welford) */
     float least, most;
     struct tr_quantiles quantiles;
-    uint64_t *count; /* of a category: the rows of each value, by its code */
-    size_t capacity;
-    struct values top; /* the most frequent */
+    uint64_t *count;   /* category: number of rows of each value, by its code */
+    size_t capacity;   /* number of elements that are allocated for count */
+    struct values top; /* category: the most frequent values */
 };
 
 struct count {
     char **file;
-    size_t files, top;
+    size_t files, top; /* top: number of values of a category that are printed */
     tr_job *job;
     struct tr_schema *schema;
-    struct tr_column_seen *seen;
-    struct sum *sum;
+    struct tr_column_seen *seen; /* values that were found in each column */
+    struct sum *sum;             /* statistics of each column */
     uint64_t rows;
-    tr_context *tr;      /* ranks that share the rows; NULL: this process reads all rows */
-    struct tr_ids texts; /* with ranks: the most frequent values of all columns */
+    tr_context *tr;      /* the rows are divided among the ranks of tr; NULL: this process reads all rows */
+    struct tr_ids texts; /* if tr is set: texts of the most frequent values of all columns */
 };
 
 /* ---- reading ---- */
 
-/* Makes space for this number of values. */
+/* Enlarges s->count to at least this number of values. */
 static int count_reserve(struct sum *s, size_t values)
 {
     size_t before = s->capacity;
@@ -156,7 +157,7 @@ static int read_table(struct count *c, const struct tr_files *files, struct tr_h
     struct tr_bindings bindings = {.n = 0};
     int32_t *word = NULL;
     int status = tr_schema_make(c->job, files, heads, &c->schema);
-    if (status == TR_OK) c->schema->hash = 0; /* values are counted, not keys */
+    if (status == TR_OK) c->schema->hash = 0; /* ignore data.hash: values are counted, not keys */
     if (status == TR_OK) status = tr_schema_bind(c->schema, files, heads, true, &bindings);
     if (status == TR_OK) status = TR_NEW(&word, c->schema->n);
     status = count_agree(c, status);
@@ -184,7 +185,7 @@ static int by_count(const void *a, const void *b)
     return order ? order : (x->length > y->length) - (x->length < y->length);
 }
 
-/* One process: finds the most frequent values of a column. */
+/* Without ranks: finds the most frequent values of a column. */
 static int find_top(const struct count *c, struct sum *s, const struct tr_ids *values)
 {
     TR_TRY(TR_NEW(&s->top.value, values->n));
@@ -198,12 +199,12 @@ static int find_top(const struct count *c, struct sum *s, const struct tr_ids *v
     return TR_OK;
 }
 
-/* Several ranks: values are numbered as those of training data are, the most frequent first. */
+/* With ranks: finds the most frequent values of all columns. tr_dictionary_make() numbers the values of a column over all ranks,
+ * the most frequent first. */
 static int find_top_together(struct count *c)
 {
     static const struct tr_ids none = {.are_text = true};
-    size_t n = c->schema->n,
-           at = 0; /* at: index of the first value of a column in the texts of all columns */
+    size_t n = c->schema->n, at = 0; /* at: index in c->texts of the first value of column k */
     TR_FREED struct tr_counted *met = NULL;
     TR_FREED struct tr_dictionary_column *column = NULL;
     TR_FREED uint32_t **number = NULL;
@@ -242,7 +243,7 @@ static int find_top_together(struct count *c)
 
 /* ---- numbers ---- */
 
-/* Combines moments and quantiles of a column on rank 0; the other ranks get the moments only. */
+/* Combines the statistics of a column of numbers over all ranks. Only rank 0 receives the quantiles. */
 static int join_numbers(const struct count *c, struct sum *s)
 {
     TR_FREED struct sum *all = NULL;
@@ -276,13 +277,13 @@ static int join_numbers(const struct count *c, struct sum *s)
     return TR_OK;
 }
 
-/* Combines the counts of all ranks. */
+/* Combines the statistics of all ranks, and finds the most frequent values. */
 static int unite(struct count *c)
 {
     for (size_t k = 0; k < c->schema->n; k++) {
         struct sum *s = &c->sum[k];
         int type = c->schema->column[k].type;
-        if (type == TR_COLUMN_CATEGORY) { /* rows with an empty value are missing values */
+        if (type == TR_COLUMN_CATEGORY) { /* the empty value means that the value is missing */
             const struct tr_ids *values = &c->seen[k].values;
             TR_TRY(count_reserve(s, values->n));
             uint32_t empty = tr_ids_find_text(values, "", 0);
@@ -367,7 +368,7 @@ static int count_command(struct tr_arguments *arguments, void *options)
     if (status != TR_OK) c.tr = NULL;
     if (together && status == TR_OK) {
         c.tr->job = c.job;
-        c.tr->lent = true; /* the job is ours to free */
+        c.tr->lent = true; /* this function, not the context, frees the job */
         status = tr_agree(c.tr, tr_ranks_assign(c.tr));
     }
     struct tr_files files = {.n = 0};

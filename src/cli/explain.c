@@ -16,12 +16,13 @@
 /* ---- estimate of memory ---- */
 
 struct memory {
-    tr_memory role;    /* bytes of one rank in each */
-    double rank, node; /* of the fullest */
+    tr_memory role;    /* estimate of the model class: bytes per worker, server, group and node */
+    double rank, node; /* bytes of the rank, and of the node, that need most */
 };
 
+/* Numbers of ranks of a node. */
 struct ranks {
-    int all, workers, servers; /* a rank may be both */
+    int all, workers, servers; /* a rank may be worker and server */
 };
 
 static struct ranks count_node(const tr_context *tr, int node)
@@ -36,12 +37,11 @@ static struct ranks count_node(const tr_context *tr, int node)
     return n;
 }
 
-/* Returns the memory of all ranks of a node; shared memory counts once. m->rank becomes the maximum over all ranks of the memory that
- * one rank uses, where all shared memory that it uses counts, as in the system's figures. */
+/* Returns the memory of all ranks of a node; shared memory counts once. Updates m->rank, the maximum memory of a rank, in which all
+ * shared memory that the rank uses counts, as it does in the output of ps and top. */
 static double estimate_node(const tr_context *tr, int node, struct memory *m)
 {
-    const double program = 32e6,
-                 libraries = 20e6; /* the program itself and MPI, and what processes share of it */
+    const double program = 32e6, libraries = 20e6; /* a process without data; its part that processes share */
     bool replicated = tr->job->data.partition == TR_DATA_REPLICATED,
          once = replicated && tr_data_is_shared(tr);
     struct ranks n = count_node(tr, node);
@@ -62,20 +62,21 @@ static struct memory estimate(const tr_context *tr, const tr_data_size *size)
     struct memory m = {0};
     if (tr->job->class->memory) tr->job->class->memory(tr->job, tr->job->options, size, &m.role);
     if (tr->job->data.hash > 0 &&
-        tr->job->data.scale != TR_SCALE_NONE) /* sums of its columns, and their factors */
+        tr->job->data.scale != TR_SCALE_NONE) /* sums and factors of scaled columns */
         m.role.worker += 3 * sizeof(double) * size->features / fmax(1, size->workers);
     for (int node = 0; node < l->nodes; node++) m.node = fmax(m.node, estimate_node(tr, node, &m));
     return m;
 }
 
-/* Rows on disk belong to one worker, so each worker of a group has its own, unless the job sets the partition. */
+/* Returns the value of data.partition if rows are stored on disk: horizontal, because workers cannot share such rows, unless the
+ * job sets the key. */
 static int partition_on_disk(const tr_job *job)
 {
     return tr_job_given(job, "data.partition") ? job->data.partition : TR_DATA_HORIZONTAL;
 }
 
-/* Decides where rows are stored if the job leaves it open: in memory if they fit, otherwise on disk if there is a folder and the model
- * can read rows from disk. */
+/* Sets tr->storage to data.storage; if that is auto, to memory if the rows fit, otherwise to disk if data.scratch is set and the
+ * model can read rows from disk. */
 static int decide_storage(tr_context *tr, const struct memory *m, const tr_data_size *size)
 {
     tr_job *job = tr->job;
@@ -146,7 +147,7 @@ extern char **environ;
 
 /* ---- settings and layout ---- */
 
-/* Finds the settings that tr_mpi_environment() makes by comparing the environment. */
+/* Compares the environment before and after tr_mpi_environment() to find the parameters that it sets. */
 void tr_explain_settings(void)
 {
     size_t n = 0;
@@ -168,7 +169,7 @@ void tr_explain_settings(void)
     free(before);
 }
 
-/* Returns the roles without the difference between leaders and other workers, which the groups show. */
+/* Returns the roles of a rank without TR_LEADER, so that ranks are printed together whether they lead a group or not. */
 static unsigned roles_of(const tr_context *tr, int rank)
 {
     return tr->layout.place[rank].roles & ~(unsigned)TR_LEADER;
@@ -180,7 +181,7 @@ static void explain_add_role(char *text, size_t size, const char *role, bool sev
     snprintf(text + length, size - length, "%s%s%s", length ? ", " : "", role, several ? "s" : "");
 }
 
-/* Prints the roles of ranks first .. last, which have the same roles and the same node. */
+/* Prints the roles of ranks first .. last, which have the same roles and are on the same node. */
 static void explain_ranks(const tr_context *tr, int first, int last, const char *host)
 {
     char ranks[64], text[256] = "";
@@ -227,7 +228,7 @@ int tr_explain_layout(tr_context *tr)
 
 /* ---- tables ---- */
 
-/* Rank 0 may have no part in merging; server 0 always knows. */
+/* Prints the properties of a table. The description of merging comes from server 0, because rank 0 may not take part in merging. */
 static int explain_table(tr_context *tr, const struct tr_table *t)
 {
     static const char *const dtype_name[] = {"f32", "f64", "i32", "i64"};
@@ -277,10 +278,10 @@ static int explain_table(tr_context *tr, const struct tr_table *t)
 
 /* ---- views ---- */
 
-/* One view of one worker. Views with the same text are counted together. */
+/* The description of one view of one worker. Views with the same text are printed in one line. */
 struct described {
-    uint64_t keys;
-    char text[248];
+    uint64_t keys;  /* number of keys of the view */
+    char text[248]; /* see tr_view_describe() */
 };
 
 static int by_text_and_keys(const void *a, const void *b)
@@ -338,7 +339,7 @@ int tr_explain_stage(void *who, const tr_stage *stage)
 {
     tr_context *tr = who;
     const struct tr_tables *tables = tr->tables;
-    TR_FREED int *used = NULL; /* by table: a worker has a view of it in this stage */
+    TR_FREED int *used = NULL; /* for each table: 1 if a worker has a view of it in this stage */
     size_t n = 0;
     MPI_Request request;
     TR_TRY(tr_agree(tr, TR_NEW(&used, tables->count)));

@@ -25,14 +25,15 @@ struct request {
     struct tr_generate_docword docword;
     struct tr_generate_dense dense;
     struct tr_generate_events events;
-    const char *file;       /* -o */
-    const char *test;       /* -t, or NULL */
-    const char *vocabulary; /* -v, or NULL */
+    const char *file;       /* value of -o */
+    const char *test;       /* value of -t; may be NULL */
+    const char *vocabulary; /* value of -v; may be NULL */
 };
 
-/* Data are made of units (users, documents, rows), any range of which can be written alone. */
+/* A kind of data. It consists of units (users, documents or rows); each thread can write a range of units. */
 struct kind {
-    const char *lines; /* what a line is */
+    const char *lines; /* plural noun for lines: "rows", "ratings" */
+    /* Writes units begin .. end - 1. */
     int (*write)(const void *state, uint64_t begin, uint64_t end, FILE *out);
 };
 
@@ -164,28 +165,29 @@ static const struct tr_variant variants[KINDS + 1] = {
 
 /* ---- files ---- */
 
-/* A file of lines of units (users, documents, rows). Each range of units can be written alone. */
+/* A file to write. */
 struct output {
-    const char *file;   /* its name; - is standard output, and a file that ends in .gz is compressed */
-    const char *header; /* text before the lines, or NULL */
-    const char *what;   /* meaning of a line, in the plural */
-    uint64_t units;
-    uint64_t lines;                                                           /* of all units, about */
-    int (*write)(const void *state, uint64_t begin, uint64_t end, FILE *out); /* units begin to end - 1 */
-    const void *state;
+    const char *file; /* name of the file; - is standard output, and a file that ends in .gz is compressed */
+    const char *header; /* text before the lines; may be NULL */
+    const char *what;   /* plural noun for lines, for messages: see struct kind */
+    uint64_t units;     /* number of units */
+    uint64_t lines;     /* approximate number of lines */
+    int (*write)(const void *state, uint64_t begin, uint64_t end, FILE *out); /* see struct kind */
+    const void *state;                                                        /* argument of write() */
 };
 
-/* The part of a thread. Gzip files may be concatenated as text files may. */
+/* The part of a file that one thread writes. Part 0 is written to the file itself, each other part to a temporary file, which is
+ * appended later; compressed parts can be concatenated, too. */
 struct part {
     const struct output *job;
-    uint64_t begin, end; /* units */
-    int fd; /* -1: lines are only counted. Part 0 writes the output, the others files without a name beside it */
-    bool compresses;
+    uint64_t begin, end; /* units of this part */
+    int fd;              /* file of this part; -1: lines are only counted */
+    bool compresses;     /* the part is written in gzip format */
     gzFile gzip;
-    uint64_t lines; /* written, without those of the header */
+    uint64_t lines; /* number of lines that have been written, without those of the header */
     pthread_t thread;
     int status;
-    char error[1024];
+    char error[1024]; /* error text of the thread */
 };
 
 enum { PARTS = 64, PART_LINES = 20000 };
@@ -203,7 +205,7 @@ static ssize_t write_text(void *cookie, const char *text, size_t length)
         return 0;
     }
     for (const char *at = text; (at = memchr(at, '\n', (size_t)(text + length - at))); at++) part->lines++;
-    if (part->begin == 0 && part->fd >= 0) /* the others are about as far */
+    if (part->begin == 0 && part->fd >= 0) /* assume that the other threads have written the same fraction */
         tr_show_part("generating", (double)part->lines / (double)part->job->lines * (double)part->job->units /
                                        (double)(part->end - part->begin));
     return (ssize_t)length;
@@ -221,7 +223,7 @@ static int write_units(struct part *part)
         return tr_fail(TR_ERR_SYSTEM, "out of memory: zlib");
     FILE *out = fopencookie(part, "w", (cookie_io_functions_t){.write = write_text});
     if (!out) return tr_fail(TR_ERR_SYSTEM, "out of memory: a stream");
-    setvbuf(out, NULL, _IONBF, 0); /* lines come in large pieces already */
+    setvbuf(out, NULL, _IONBF, 0); /* no buffer: job->write() writes many lines at a time */
     int status = part->begin == 0 && job->header && fputs(job->header, out) < 0 ? write_failed() : TR_OK;
     part->lines = 0;
     if (status == TR_OK) status = job->write(job->state, part->begin, part->end, out);
@@ -231,7 +233,7 @@ static int write_units(struct part *part)
     return status;
 }
 
-/* Error texts are the thread's own. */
+/* The function of a thread. It copies the error text, which tr_fail() stores per thread. */
 static void *run_part(void *which)
 {
     struct part *part = which;
@@ -273,7 +275,8 @@ static int run_parts(struct part *part, int n, const char *path)
     return status;
 }
 
-/* Writes to the descriptor (-1: only counts), and returns the number of lines. */
+/* Writes all lines to the descriptor fd; -1: only counts them. Sets *lines to their number. If the file is not seekable, one thread
+ * writes it. */
 static int write_lines(const struct output *job, int fd, const char *path, bool seekable, uint64_t *lines)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -329,7 +332,7 @@ static int write_vocabulary(const void *state, uint64_t begin, uint64_t end, FIL
     return tr_generate_vocabulary((uint32_t)begin, (uint32_t)end, out);
 }
 
-/* Sets the number of units and, approximately, of lines. */
+/* Sets job->units and job->lines. */
 static void output_measure(const struct request *request, struct output *job)
 {
     const struct tr_generate_ratings *r = &request->ratings;
@@ -365,8 +368,7 @@ static int generate(struct request *request)
     if (request->test && request->ratings.test == 0) request->ratings.test = 0.1;
     if (request->test) request->ratings.part = TR_RATING_TRAIN;
     output_measure(request, &job);
-    if (request->kind ==
-        &kinds[DOCWORD]) { /* the file starts with the numbers of documents, words and counts */
+    if (request->kind == &kinds[DOCWORD]) { /* the header contains the number of lines: count them first */
         TR_TRY(write_lines(&job, -1, NULL, true, &job.lines));
         snprintf(header, sizeof header, "%u\n%u\n%llu\n", (unsigned)request->docword.documents,
                  (unsigned)request->docword.words, (unsigned long long)job.lines);
@@ -388,8 +390,7 @@ static int generate_command(struct tr_arguments *arguments, void *options)
     struct request *request = options;
     request->kind = &kinds[arguments->variant];
     int status = generate(request);
-    return status == TR_ERR_CONFIG ? TR_ERR_USAGE
-                                   : status; /* here impossible options are not those of a job file */
+    return status == TR_ERR_CONFIG ? TR_ERR_USAGE : status; /* the options are words of the command line */
 }
 
 const struct tr_cli_command tr_generate_command = {

@@ -1,4 +1,4 @@
-/* trireme help, and the completion of command lines (trireme help --complete): both from the tables of commands and keys. */
+/* trireme help, and completion of command lines (trireme help --complete). Both use the tables of commands and of job keys. */
 #define _GNU_SOURCE
 #include "cli/cli.h"
 
@@ -23,11 +23,11 @@ const struct tr_cli_command tr_help_command = {
              "trireme help job [SECTION|SECTION.KEY|CLASS|all]",
 };
 
-/* Topics that are no commands. */
+/* Topics of help that are not commands. */
 /* clang-format off */
 static const struct topic {
     const char *name, *brief;
-    const char *text; /* paragraphs and items, as in struct tr_cli_command; NULL: tr_job_help() has it */
+    const char *text; /* paragraphs and items, as in struct tr_cli_command; NULL: tr_job_help() prints the text */
 } topics[] = {
     {"job", "the job file: its sections and keys, or one of them", NULL},
     {"output", "the files that train writes",
@@ -64,7 +64,7 @@ static const struct topic {
 /* clang-format on */
 enum { TOPICS = sizeof topics / sizeof *topics };
 
-/* The i-th command, then the topics; NULL if there are no more. */
+/* Returns the name of the i-th command or topic (topics follow the commands), and sets *brief. NULL: there are not that many. */
 static const char *topic_at(size_t i, const char **brief)
 {
     size_t commands = 0;
@@ -76,7 +76,7 @@ static const char *topic_at(size_t i, const char **brief)
 
 /* ---- help of a command ---- */
 
-enum { TERM = 18 }; /* width of the names of options */
+enum { TERM = 18 }; /* width of the column with the names of options */
 
 static int help_width(void)
 {
@@ -143,7 +143,7 @@ static void help_command(const struct tr_cli_command *c)
         putchar('\n');
         help_text(c->about);
     }
-    for (size_t i = 0; i < tr_model_class_count && s->asked; i++) { /* predictions or metrics of each class */
+    for (size_t i = 0; i < tr_model_class_count && s->asked; i++) { /* output of predict or evaluate */
         class = tr_model_classes[i];
         const char *text = s->asked == TR_PREDICT    ? class->predicts
                            : s->asked == TR_EVALUATE ? class->evaluates
@@ -171,7 +171,7 @@ static void help_command(const struct tr_cli_command *c)
 
 /* ---- trireme help ---- */
 
-/* Shows keys of the job. An unknown name goes to stderr. */
+/* Prints help on the job keys that `filter` selects. If it is unknown, prints an error to stderr. */
 static int help_job(const char *filter)
 {
     TR_FREED char *text = NULL;
@@ -232,7 +232,7 @@ static int help_topic(int argc, char **argv)
 
 /* ---- completion ---- */
 
-/* Prints the candidate if it begins as the word does. */
+/* Prints a candidate if it starts with `begin`, the word that the user has typed so far. */
 static void offer(const char *begin, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void offer(const char *begin, const char *format, ...)
 {
@@ -244,7 +244,8 @@ static void offer(const char *begin, const char *format, ...)
     if (strncmp(begin, candidate, strlen(begin)) == 0) tr_printf(stdout, "%s\n", candidate);
 }
 
-/* The keys that a command takes (NULL: all), and sections while there is no dot; behind them «=», or nothing in help. */
+/* Offers job keys that a command accepts, with «=» after them, and sections if `begin` contains no dot. s = NULL: offers all keys,
+ * without «=», for trireme help. */
 static void offer_keys(const char *begin, const struct tr_syntax *s)
 {
     const char *after = s ? "=" : "", *dot = s ? "." : "";
@@ -259,7 +260,7 @@ static void offer_keys(const char *begin, const struct tr_syntax *s)
     }
     for (size_t t = 0; t < TR_JOB_TABLES + tr_model_class_count; t++) {
         struct tr_job_keys keys = tr_job_table(t);
-        if (t == TR_TABLE_STAGE || t == TR_TABLE_TASK) continue; /* their keys contain names of the job */
+        if (t == TR_TABLE_STAGE || t == TR_TABLE_TASK) continue; /* these keys contain names, unknown here */
         for (size_t i = 0; i < keys.n; i++)
             if (in_section == (strchr(keys.key[i].name, '.') != NULL) &&
                 (!s || tr_argument_takes_key(s, keys.key[i].name)))
@@ -267,7 +268,7 @@ static void offer_keys(const char *begin, const struct tr_syntax *s)
     }
 }
 
-/* Offers the words among the values of the key in front of the =. */
+/* Offers the values of the key before the =, as far as they are words. */
 static void offer_values(const char *begin)
 {
     static const char *const kinds_of_value[] = {"number", "integer", "text"};
@@ -293,8 +294,8 @@ static void offer_values(const char *begin)
     }
 }
 
-/* The last word may be a value of the word before it, or of the option that it begins with; else an option, a variant or a
- * key. */
+/* Offers candidates for the last word of a command. It may be the value of the option before it, «option=value», an option, a
+ * variant or a key. */
 static void offer_arguments(const struct tr_syntax *s, int argc, char **argv)
 {
     const char *begin = argv[argc - 1], *before = argc > 1 ? argv[argc - 2] : "";
@@ -324,8 +325,8 @@ static void offer_arguments(const struct tr_syntax *s, int argc, char **argv)
     else offer_keys(begin, s);
 }
 
-/* Prints the candidates for the last of the words behind trireme, one a line. The completion of shells (tools/completion) calls
- * this, so that it always fits this program. */
+/* Prints the candidates for the last of the words after «trireme», one per line. The scripts for shells (tools/completion) call it
+ * with trireme help --complete, so that completion always corresponds to the program. */
 static void complete(int argc, char **argv)
 {
     const char *begin = argc > 0 ? argv[argc - 1] : "", *name, *brief;
@@ -337,8 +338,9 @@ static void complete(int argc, char **argv)
     if (command) offer_arguments(&command->syntax, argc - 1, argv + 1);
 }
 
-/* On a terminal, help is shown by less or by PAGER, which ends if all lines fit. COLUMNS is the width of the terminal, since
- * stdout is a pipe then. A rank has no keyboard, although Open MPI 5 gives it a terminal to write to. */
+/* On a terminal, help is shown by PAGER or less, which ends immediately if all lines fit. COLUMNS passes the width of the terminal
+ * to the functions that print, because stdout is a pipe then. Ranks use no pager: they have no keyboard, although with Open MPI 5
+ * their stdout may be a terminal. */
 int tr_help(int argc, char **argv)
 {
     FILE *pager = NULL;
@@ -358,7 +360,7 @@ int tr_help(int argc, char **argv)
     }
     int status = help_topic(argc, argv);
     if (pager) {
-        signal(SIGPIPE, SIG_IGN); /* people leave before the end */
+        signal(SIGPIPE, SIG_IGN); /* the user may leave the pager before the end */
         fflush(stdout);
         if (terminal >= 0) dup2(terminal, STDOUT_FILENO);
         pclose(pager);

@@ -20,7 +20,7 @@
 
 struct inspect_options {
     struct tr_ask_options ask;
-    long servers; /* 0: not given */
+    long servers; /* number of servers; 0: --servers was not given */
 };
 
 static void show_line(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -34,11 +34,11 @@ static void show_line(const char *name, const char *format, ...)
     va_end(arguments);
 }
 
-enum { KINDS = 32 };
+enum { KINDS = 32 }; /* maximum number of distinct labels that are counted */
 
-/* ---- a model on servers ---- */
+/* ---- inspect --servers: distribution of the keys of a model over servers ---- */
 
-/* Makes the partition of the model's keys, by the job of the model and settings of the command line. */
+/* Computes the partition of the model's keys, from the job of the model and settings of the command line. */
 static int make_partition(const struct tr_model *m, const struct tr_arguments *a, uint64_t keys, long servers,
                           struct tr_partition *partition)
 {
@@ -79,7 +79,8 @@ static int by_count(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Shows the keys of all servers, and the number of keys that move if a server is added. */
+/* Prints the number of keys of each server in the partition `now`, and the number of keys that move if a server is added
+ * (`then`). */
 static int show_servers(const struct tr_partition *now, const struct tr_partition *then, double key_bytes)
 {
     TR_FREED uint64_t *keys = NULL;
@@ -125,15 +126,16 @@ static int show_keys(const struct tr_model *m, const struct tr_arguments *a, lon
 /* ---- data ---- */
 
 struct data {
-    uint64_t rows, nonzeros, empty, longest;
-    uint32_t lowest, highest;
-    float least, most; /* values */
-    bool binary;
+    uint64_t rows, nonzeros;
+    uint64_t empty, longest;  /* number of rows without non-zeros; maximum number of non-zeros of a row */
+    uint32_t lowest, highest; /* smallest and largest index of a feature */
+    float least, most;        /* smallest and largest value */
+    bool binary;              /* all values are 1 */
     struct {
         float label;
         uint64_t rows;
-    } kind[KINDS]; /* ascending */
-    size_t kinds;  /* more than KINDS: too many to count */
+    } kind[KINDS]; /* distinct labels in ascending order, and their numbers of rows */
+    size_t kinds;  /* number of distinct labels; KINDS + 1: there are more than KINDS */
     float least_label, most_label;
 };
 
@@ -215,7 +217,7 @@ static int show_file(const char *folder, const char *name)
     size_t room = 0;
     TR_TRY(tr_format(&path, "%s/%s", folder, name));
     FILE *file = fopen(path, "re");
-    if (!file) return TR_OK; /* not every run has each */
+    if (!file) return TR_OK; /* a run may not have written this file yet */
     tr_printf(stdout, "\n%s\n", name);
     while (getline(&line, &room, file) > 0) {
         line[strcspn(line, "\n")] = '\0';
@@ -260,7 +262,7 @@ static int inspect(const struct tr_arguments *a, const struct inspect_options *o
 {
     char *path = a->word[0];
     enum tr_file_kind kind = TR_FILE_OTHER;
-    bool there = access(path, F_OK) == 0; /* else it may be a glob of data files */
+    bool there = access(path, F_OK) == 0; /* false: path may be a glob of data files */
     if (there) TR_TRY(tr_file_kind(path, &kind));
     bool on_servers = o->servers > 0, is_model = kind != TR_FILE_OTHER;
     if (on_servers && there && !is_model)
@@ -275,7 +277,7 @@ static int inspect(const struct tr_arguments *a, const struct inspect_options *o
         tr_model_close(&model);
         return status;
     }
-    if (kind == TR_FILE_FOLDER && a->flags == 0) return show_folder(a, o); /* no question to its model */
+    if (kind == TR_FILE_FOLDER && a->flags == 0) return show_folder(a, o); /* flags are for the model in it */
     return is_model ? tr_ask_model(TR_INSPECT, a, &o->ask, NULL) : show_data(path);
 }
 

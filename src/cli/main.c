@@ -39,7 +39,7 @@ int tr_flush_output(int status)
     return failed && status == TR_OK ? tr_file_failed("standard output", "written", errno) : status;
 }
 
-/* Prints the version with the libraries that the program was built with or uses. */
+/* Prints the version of Trireme, of libraries and of the compiler. */
 static int main_version(void)
 {
     unsigned major, minor, release;
@@ -71,7 +71,7 @@ static int main_run(const struct tr_cli_command *command, int argc, char **argv)
     int status = tr_new(&options, 1, command->options_size + 1, "options");
     if (status == TR_OK && command->defaults) memcpy(options, command->defaults, command->options_size);
     if (status == TR_OK) status = tr_arguments_read(&command->syntax, argc, argv, options, &arguments);
-    if (status != TR_OK) { /* all ranks have read the same words */
+    if (status != TR_OK) { /* all ranks have found this error: only one prints it */
         status = tr_is_an_echo() ? TR_OK : tr_complain(status);
     } else {
         status = command->run(&arguments, options);
@@ -101,8 +101,7 @@ int main(int argc, char **argv)
                                    meant ? "did you mean " : "see trireme help", meant ? meant : "",
                                    meant ? "?" : ""));
     }
-    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0;
-         i++) /* words behind -- belong to another program */
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++) /* words after -- are for another program */
         asks_help = asks_help || strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
     if (asks_help) return tr_is_an_echo() ? TR_OK : tr_help(1, argv + 1);
     return main_run(command, words, argv + 2);

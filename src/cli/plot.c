@@ -1,4 +1,4 @@
-/* Drawings by gnuplot, and trireme plot: curves of one or several runs, from their metrics.csv. */
+/* Drawings by gnuplot, and trireme plot: draws curves of one or several runs, from their metrics.csv. */
 #define _GNU_SOURCE
 #include "cli/cli.h"
 
@@ -24,7 +24,8 @@ static const char style[] =
     "set linetype cycle 8\nset border 3 linecolor rgb '#8a949b'\nset tics nomirror\nset grid linetype 1 "
     "linewidth 1 linecolor rgb '#dfe2df'\n";
 
-/* Pixels where the terminal takes them, else characters: dots of Braille if this gnuplot knows them (6). */
+/* Writes the commands that select the output to the terminal: pixels if the terminal supports them; otherwise characters, Braille
+ * dots if this gnuplot supports them (version 6). */
 static void drawing_put_screen(FILE *script, int columns, int diagrams)
 {
     const char *term = isatty(STDOUT_FILENO) ? getenv("TERM") : NULL;
@@ -66,8 +67,8 @@ int tr_drawing_open(struct tr_drawing *d, const char *command, const char *outpu
     return tr_fail(TR_ERR_USAGE, "%s: %s: expected a name that ends in .svg, .png or .pdf", command, output);
 }
 
-/* The script is whole before gnuplot sees it, so that no error leaves half a drawing. It contains no name of a file: gnuplot
- * starts a command if such a name begins with < or |. The drawing comes from its standard output. */
+/* Runs gnuplot with the complete script, so that an error in writing the script leaves no partial drawing. The script contains no
+ * file name, because gnuplot runs a command if a name starts with < or |: gnuplot writes the drawing to its standard output. */
 static int drawing_run_gnuplot(const struct tr_drawing *d)
 {
     if (system("command -v gnuplot >/dev/null") != 0)
@@ -90,19 +91,19 @@ int tr_drawing_close(struct tr_drawing *d, int status)
 
 /* ---- curves of runs ---- */
 
-/* A curve is the sum of some columns of metrics.csv (counted from 1), divided by the sum of others. */
+/* A value of a curve is the sum of the columns `top` of a line in metrics.csv, divided by the sum of the columns `bottom`. */
 struct columns {
-    int first, last;
+    int first, last; /* numbers of the first and last column, from 1 */
 };
 enum { COLUMNS = 14 };
 static const char *const curve_names[] = {"objective", "metric", "gap",   "speed", "rows",
                                           "bytes",     "scale",  "waits", NULL};
 static const struct curve {
     const char *label;
-    struct columns top, bottom; /* none below: 1 */
-    double unit;                /* 0: one */
-    bool by_rows;               /* times the run's rows */
-    bool logarithmic;
+    struct columns top, bottom; /* no columns in bottom: the divisor is 1 */
+    double unit;                /* the value is also divided by this; 0: by 1 */
+    bool by_rows;               /* the value is multiplied by the number of rows of the run */
+    bool logarithmic;           /* logarithmic y axis */
 } curves[] = {{"objective", .top = {4, 4}},
               {"test metric", .top = {6, 6}},
               {"gap", .top = {5, 5}, .logarithmic = true},
@@ -118,9 +119,9 @@ _Static_assert(sizeof curve_names / sizeof *curve_names == sizeof curves / sizeo
 struct plot {
     char **run;
     int runs;
-    bool *has; /* by run: points on the current curve */
+    bool *has; /* for each run: it has points on the current curve */
     const char *output;
-    int what; /* index in curves; -1: the objective and the metric */
+    int what; /* index in curves; -1: the objective and, if there is one, the metric */
     enum { TIME, EPOCH } over;
 };
 
@@ -128,7 +129,7 @@ struct range {
     double least, most;
 };
 
-/* Draws the events of a run in the colour of its curve: restarts from top to bottom, checkpoints as short lines at the bottom. */
+/* Draws events of a run in the colour of its curve: a restart is a line of full height, a checkpoint a short line at the bottom. */
 static void plot_marks(FILE *script, const struct plot *p, int run)
 {
     char *path, line[4096];
@@ -149,7 +150,7 @@ static void plot_marks(FILE *script, const struct plot *p, int run)
     if (file) fclose(file);
 }
 
-/* Draws seconds of training over ranks, and the line of ideal scaling. */
+/* Draws the seconds of training over the number of ranks, and the line of ideal scaling. */
 static int plot_scale(FILE *script, const struct plot *p)
 {
     double least = INFINITY, most = 0, work = 0;
@@ -177,7 +178,7 @@ static double sum_columns(const double *column, struct columns of)
     return sum;
 }
 
-/* Puts the points of a run on that curve into a block of data of the script, unless that is NULL, and into the ranges. */
+/* Writes the points of a run on a curve to the script as a block of data, unless script is NULL, and extends the ranges x and y. */
 static int plot_points(FILE *script, const struct plot *p, const struct curve *curve, int run,
                        struct range *x, struct range *y)
 {
@@ -192,7 +193,7 @@ static int plot_points(FILE *script, const struct plot *p, const struct curve *c
     if (script) fprintf(script, "$%s%d << end\n", curve_names[curve - curves], run);
     for (; fgets(line, sizeof line, file); header = false) {
         char *rest = line;
-        for (int i = 1; i <= COLUMNS; i++) { /* NaN: empty, or missing */
+        for (int i = 1; i <= COLUMNS; i++) { /* an empty or missing field is NaN */
             char *field = strsep(&rest, ","), *end = field;
             double value = field ? strtod(field, &end) : NAN;
             column[i] = end == field ? NAN : value;
@@ -211,7 +212,7 @@ static int plot_points(FILE *script, const struct plot *p, const struct curve *c
     return TR_OK;
 }
 
-/* A range that is empty, of one point or a level line, is widened; gnuplot 6 would warn of it. */
+/* Sets the range of an axis. A range of a single value is widened, because gnuplot 6 prints a warning for it. */
 static void plot_range(FILE *script, char axis, struct range range)
 {
     double width = range.least == 0 ? 1 : 0.01 * fabs(range.least);
@@ -219,7 +220,7 @@ static void plot_range(FILE *script, char axis, struct range range)
     else fprintf(script, "set %crange [%.9g:%.9g]\n", axis, range.least - width, range.most + width);
 }
 
-/* Draws a diagram with a curve for each run that has points; sets *drawn if there is one. */
+/* Draws a diagram with a curve for each run that has points. Sets *drawn to true if there is such a run. */
 static int plot_diagram(FILE *script, const struct plot *p, const struct curve *curve, bool *drawn)
 {
     struct range x = {INFINITY, -INFINITY}, y = x;

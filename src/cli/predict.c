@@ -16,7 +16,7 @@
 #include "data/input.h"
 #include "ranks/ranks.h"
 
-/* Checks that predictions do not overwrite the model or the data. */
+/* Checks that the output file is not the model or one of the data files. */
 static int check_inputs(const struct tr_ask *ask, const struct tr_model *model, const char *output)
 {
     int status = tr_check_not_input(output, model->path);
@@ -24,7 +24,7 @@ static int check_inputs(const struct tr_ask *ask, const struct tr_model *model, 
         char *found = NULL;
         struct tr_files files = {.file = NULL};
         if (model->job) status = tr_data_find(model->job, ask->file[i], &found);
-        /* the readers report errors in them */
+        /* ignore files that cannot be opened: the error is reported when they are read */
         if (status == TR_OK && tr_files_open(found ? &found : (char **)&ask->file[i], 1, &files) == TR_OK)
             for (size_t k = 0; k < files.n && status == TR_OK; k++)
                 status = tr_check_not_input(output, files.file[k].path);
@@ -34,7 +34,7 @@ static int check_inputs(const struct tr_ask *ask, const struct tr_model *model, 
     return status;
 }
 
-/* Draws curves below each other, each in a square; the dashed line is random guessing, or perfect calibration. */
+/* Draws curves below each other, with x and y from 0 to 1. A dashed line shows random guessing, or perfect calibration. */
 static int draw_curves(void *state, const struct tr_curve *curve, size_t n)
 {
     const char *const *output = state;
@@ -83,7 +83,7 @@ int tr_ask_model(enum tr_asked command, const struct tr_arguments *a, const stru
                          .tr = tr};
     int status = tr_model_open(a->word[0], o->plugin, &model);
     bool opened = status == TR_OK;
-    if (opened && tr && tr->rank > 0) { /* a file without a name, which rank 0 receives */
+    if (opened && tr && tr->rank > 0) { /* a temporary file, whose content is sent to rank 0 */
         ask.out = tmpfile();
         if (!ask.out) status = tr_fail(TR_ERR_IO, "no file for predictions: %s", strerror(errno));
     } else if (opened && command == TR_PREDICT && o->output) {
@@ -110,12 +110,13 @@ const tr_flag *tr_plugin_flags(const struct tr_arguments *arguments, const void 
     struct tr_model model;
     const char *plugin = ((const struct tr_ask_options *)options)->plugin;
     if (arguments->words == 0 || tr_model_open(arguments->word[0], plugin, &model) != TR_OK) return NULL;
-    const tr_flag *flags = model.class->flags; /* of a class, which stays loaded */
+    const tr_flag *flags = model.class->flags; /* remain valid, because plugins are not unloaded */
     tr_model_close(&model);
     return flags;
 }
 
-/* Copies standard input to a file, which can be read more than once. It stays until the process ends. */
+/* Copies standard input to a temporary file, which can be read more than once, and returns its path. The file exists until the
+ * process ends. */
 static int spool_input(char **path)
 {
     char piece[1 << 14];
@@ -143,7 +144,7 @@ static int ask_alone(enum tr_asked command, struct tr_arguments *a, const struct
     return status;
 }
 
-/* A flag such as --user may take the place of data. */
+/* Checks that there are data files, or the flag --user, with which none are needed. */
 static int check_data(const struct tr_arguments *a, const char *command)
 {
     bool user = false;
@@ -152,7 +153,7 @@ static int check_data(const struct tr_arguments *a, const char *command)
     return tr_fail(TR_ERR_USAGE, "%s: expected MODEL DATA...: see trireme help %s", command, command);
 }
 
-/* Ranks share the rows, unless they come from standard input, which only rank 0 has. */
+/* The ranks divide the rows among them, unless the rows are read from standard input, which only rank 0 has. */
 static int predict_command(struct tr_arguments *a, void *options)
 {
     bool input = false;
@@ -163,7 +164,7 @@ static int predict_command(struct tr_arguments *a, void *options)
         tr_context *tr;
         TR_TRY(tr_ranks_start(&none, &nothing, &tr));
         status = tr_ask_model(TR_PREDICT, a, options, tr);
-        if (tr->status == TR_OK) status = tr_agree(tr, status); /* else the ranks have agreed on it */
+        if (tr->status == TR_OK) status = tr_agree(tr, status); /* otherwise the ranks have agreed already */
         int outcome = tr_ranks_stop(tr);
         return status != TR_OK ? status : outcome;
     }

@@ -19,20 +19,22 @@
 struct run_options {
     struct tr_run_options train;
     const char *hosts, *hostfile, *log;
-    long ranks, max_restarts; /* ranks 0: as mpirun decides */
+    long ranks, max_restarts; /* ranks = 0: mpirun decides */
     double heartbeat, limit;  /* seconds */
 };
 
 /* The words of the command line. */
 struct run_words {
     const struct run_options *o;
-    const char *job, *program; /* program: the user's; NULL: trireme train */
+    const char *job;     /* the job file; may be NULL */
+    const char *program; /* a program of the user; NULL: trireme train */
     char **setting;
     int settings;
-    char **mpirun; /* the words behind --, ended by NULL */
+    char **mpirun; /* options of mpirun, ended by NULL */
 };
 
-/* The words behind -- are for mpirun if there is a job already, else a program, its job and its settings. */
+/* Sorts the words of the command line. If there is a job before --, the words after -- are options of mpirun; otherwise they are a
+ * program, its job and its settings. */
 static int read_words(struct tr_arguments *arguments, struct run_options *o, struct run_words *w)
 {
     static char *none[] = {NULL};
@@ -50,8 +52,8 @@ static int read_words(struct tr_arguments *arguments, struct run_options *o, str
     if (!w->job && w->settings == 0)
         return tr_fail(TR_ERR_USAGE, "run: expected JOB.yaml%s: see trireme help run",
                        w->program ? " behind the program" : "");
-    /* mpirun would take a word that is no option and no value of one for the program. Options have one value at most, those of
-     * MCA parameters two. */
+    /* Refuse words that are not options or their values: mpirun would start them as the program. An option has at most one value,
+     * an option with «mca» two. */
     int values = 0;
     for (char **word = w->mpirun; *word; word++) {
         struct tr_job_name name = {""};
@@ -71,7 +73,7 @@ static int read_words(struct tr_arguments *arguments, struct run_options *o, str
     return TR_OK;
 }
 
-/* Returns whether ranks run on other hosts too: hosts are given, or an allocation of several. */
+/* Returns whether ranks may run on other hosts: the command line names hosts, or a batch system has allocated them. */
 static bool is_everywhere(const struct run_words *w)
 {
     static const char *const allocations[] = {"PBS_NODEFILE",
@@ -88,7 +90,8 @@ static bool is_everywhere(const struct run_words *w)
     return tr_number_in("SLURM_JOB_NUM_NODES", 1) > 1;
 }
 
-/* Writes the command: mpirun and its options, the program, and train with its words; and sets their positions in `supervision`. */
+/* Writes the words of the command that the supervisor starts: mpirun and its options, the program (or trireme train), job and
+ * settings. Sets members of `supervision` to the command and to the indices of some of its words. */
 static void write_command(const struct run_words *w, const char *self, const char *ranks,
                           const char **command, struct tr_supervision *supervision)
 {
@@ -102,7 +105,7 @@ static void write_command(const struct run_words *w, const char *self, const cha
         *to++ = given[i][0];
         *to++ = given[i][1];
     }
-    /* mpirun must be told to allow more ranks than cores on this host */
+    /* mpirun needs this option if there are more ranks than cores on this host */
     bool crowded = o->ranks > tr_supervisor_cores() && !is_everywhere(w);
     for (char **word = w->mpirun; *word; word++) crowded = crowded && !strcasestr(*word, "oversubscribe");
     if (crowded) *to++ = "--oversubscribe";
@@ -119,7 +122,7 @@ static void write_command(const struct run_words *w, const char *self, const cha
     supervision->command = command;
 }
 
-/* Frees the checkpoints in memory of a run that is not started again. */
+/* Frees the checkpoints in memory of a run that will not be restarted, and of its tasks. */
 static void forget_memory(const tr_job *job)
 {
     tr_memory_give_up(job->checkpoint.to, job->output);
@@ -139,8 +142,8 @@ static int run_command(struct tr_arguments *arguments, void *options)
     if (tr_started_by_launcher())
         return tr_complain(tr_fail(TR_ERR_USAGE, "run: starts mpirun itself, and must not be started by it"));
     TR_TRY(tr_complain(read_words(arguments, options, &w)));
-    /* Errors of the job are reported before mpirun starts. A program of the user may have its own class of models, whose keys are
-     * unknown here. */
+    /* Report errors in the job before mpirun starts. With a program of the user, unknown keys are no errors: it may define a model
+     * class with such keys. */
     const char *path = w.job ? w.job : TR_NO_JOB_FILE;
     int status = tr_job_read_text(path, &text, &length);
     if (status == TR_OK)
@@ -164,7 +167,7 @@ static int run_command(struct tr_arguments *arguments, void *options)
     write_command(&w, self, ranks, command, &supervision);
     status = tr_supervise(&supervision);
     if (status != TR_ERR_STOPPED) forget_memory(job);
-    tr_cache_clean(job->output); /* it is not started again */
+    tr_cache_clean(job->output); /* the job will not be restarted and read the parsed data again */
     tr_job_free(job);
     return status;
 }

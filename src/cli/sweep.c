@@ -1,7 +1,7 @@
 /* trireme sweep: trains each combination of settings, and a model with the best one.
  *
- * A sweep is a job of many tasks, written as settings of the command line: for each combination a task on each fold, and a
- * task that runs `best` after them (tasks.c). Resuming, order and folder are those of any job of tasks. */
+ * A sweep is a job of many tasks, which this file writes as settings of the command line. Each combination has a task per fold, and
+ * a task with `run: best` after these tasks (tasks.c). Resuming, order and folders are those of any job of several tasks. */
 #define _GNU_SOURCE
 #include "cli/cli.h"
 
@@ -19,25 +19,25 @@
 
 enum { MOST_TASKS = 1024 };
 
-/* A setting that has several values. */
+/* A setting that has several values. A combination has one value of each axis. */
 struct axis {
-    char *key; /* "": each value is a line of settings */
+    char *key; /* "": each value is a line of the file of --list, which contains several settings */
     struct tr_job_list values;
 };
 
 struct sweep_options {
     struct tr_run_options train;
-    const char *list;
-    long folds;    /* 0: data.test of the job chooses */
-    long halving;  /* epochs of the first round; 0: all are trained to their end */
-    long parallel; /* 0: one task on each rank */
+    const char *list; /* file name of --list, or NULL */
+    long folds;       /* number of folds; 0: compare results on data.test */
+    long halving;     /* number of epochs of the first round; 0: train all combinations completely */
+    long parallel;    /* number of tasks at the same time; 0: number of ranks */
 };
 
 struct sweep {
     struct axis *axis;
     size_t axes, capacity;
-    struct tr_job_list settings;     /* of the job */
-    size_t folds, halving, parallel; /* as the options */
+    struct tr_job_list settings;     /* settings of the job and of its tasks, for the command line */
+    size_t folds, halving, parallel; /* see sweep_options */
 };
 
 __attribute__((format(printf, 2, 3))) static int sweep_add(struct sweep *s, const char *format, ...)
@@ -50,9 +50,9 @@ __attribute__((format(printf, 2, 3))) static int sweep_add(struct sweep *s, cons
     return n < 0 ? tr_fail(TR_ERR_SYSTEM, "out of memory") : tr_job_append(&s->settings, text);
 }
 
-/* ---- what varies ---- */
+/* ---- settings with several values ---- */
 
-/* Adds the values of «1e-6..1e-2:log5». */
+/* Appends the values of a range such as «1e-6..1e-2:log5». */
 static int add_range(struct axis *a, const char *text)
 {
     double from = NAN, to = NAN;
@@ -81,7 +81,7 @@ static int add_range(struct axis *a, const char *text)
     return TR_OK;
 }
 
-/* Commas separate values, except in brackets. */
+/* Appends the values of a list. Commas separate values, except inside brackets. */
 static int add_list(struct axis *a, const char *text)
 {
     int depth = 0;
@@ -115,7 +115,7 @@ static void axis_free(struct axis *a)
     free(a->key);
 }
 
-/* A setting with several values varies; any other setting applies to all tasks. */
+/* Adds a setting: one with several values becomes an axis, any other applies to all tasks. */
 static int add_setting(struct sweep *s, const char *text)
 {
     const char *equals = strchr(text, '='), *value = equals + 1;
@@ -123,7 +123,7 @@ static int add_setting(struct sweep *s, const char *text)
     struct axis *a;
     TR_TRY(add_axis(s, text, (int)(equals - text), &a));
     const tr_option *option = tr_job_known_key(a->key, 0, &class);
-    bool is_list = option && tr_job_is_list(option); /* commas separate its members */
+    bool is_list = option && tr_job_is_list(option); /* true: its commas do not separate values of an axis */
     if (is_list) TR_TRY(tr_job_append(&a->values, value));
     else TR_TRY(strstr(value, "..") && strchr(value, ':') ? add_range(a, value) : add_list(a, value));
     if (a->values.n > 1) return TR_OK;
@@ -132,7 +132,7 @@ static int add_setting(struct sweep *s, const char *text)
     return tr_job_append(&s->settings, text);
 }
 
-/* The lines of the file are the values of an axis without a key. */
+/* Adds an axis whose values are the lines of a file. */
 static int add_lines(struct sweep *s, const char *path)
 {
     TR_FREED char *line = NULL;
@@ -162,9 +162,10 @@ static int add_lines(struct sweep *s, const char *path)
 
 /* ---- the tasks ---- */
 
+/* Adds the settings of a combination to a task. Combinations are numbered from 0; the last axis varies fastest. */
 static int add_task_settings(struct sweep *s, const char *task, size_t combination)
 {
-    size_t of_rest = 1; /* combinations of the axes after this one: the last axis varies fastest */
+    size_t of_rest = 1; /* number of combinations of the axes after axis k */
     for (size_t k = 1; k < s->axes; k++) of_rest *= s->axis[k].values.n;
     for (size_t k = 0; k < s->axes; k++) {
         const struct axis *a = &s->axis[k];
@@ -178,7 +179,7 @@ static int add_task_settings(struct sweep *s, const char *task, size_t combinati
     return TR_OK;
 }
 
-/* Adds the task that trains the combination if it is the best one. */
+/* Adds the task that trains the combination on all rows if it is the best. */
 static int add_best(struct sweep *s, size_t combination, const char *after)
 {
     char task[32];
@@ -188,8 +189,8 @@ static int add_best(struct sweep *s, size_t combination, const char *after)
     return sweep_add(s, "tasks.%s.after=%s", task, after);
 }
 
-/* A combination in rounds: in each round half of the combinations are left, and train for twice the number of epochs (Jamieson and
- * Talwalkar, successive halving, AISTATS 2016). */
+/* Adds the tasks of a combination for --halving, one per round. In each round the better half of the combinations is trained for
+ * twice the number of epochs of the round before (Jamieson and Talwalkar, successive halving, AISTATS 2016). */
 static int add_rounds(struct sweep *s, size_t combination, size_t combinations, size_t parallel)
 {
     char task[32];
@@ -208,6 +209,7 @@ static int add_rounds(struct sweep *s, size_t combination, size_t combinations, 
     return add_best(s, combination, task);
 }
 
+/* Adds the tasks of a combination: one per fold, on `ranks` ranks each. */
 static int add_combination(struct sweep *s, size_t combination, size_t ranks)
 {
     size_t folds = s->folds > 0 ? s->folds : 1;
@@ -266,7 +268,7 @@ static int sweep_command(struct tr_arguments *arguments, void *given)
                                    .settings = (int)s.settings.n};
         status = tr_train(&job, &options->train);
     } else {
-        status = tr_is_an_echo() ? TR_OK : tr_complain(status); /* all ranks have read the same options */
+        status = tr_is_an_echo() ? TR_OK : tr_complain(status); /* all ranks found this error */
     }
     for (size_t k = 0; k < s.axes; k++) axis_free(&s.axis[k]);
     free(s.axis);

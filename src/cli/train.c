@@ -13,7 +13,7 @@ static int train(tr_context *tr, const tr_model_class *class, void *model)
     const tr_job *job = tr_context_job(tr);
     if (class->memory) TR_TRY(tr_say_estimate(tr));
     int status = class->open(tr, job->options, model);
-    TR_TRY(tr->status != TR_OK ? tr->status : tr_agree(tr, status)); /* an agreed status has been printed */
+    TR_TRY(tr->status != TR_OK ? tr->status : tr_agree(tr, status)); /* tr->status has been printed already */
     if (*job->model.plugin) TR_TRY(tr_agree(tr, tr_model_check_fields(tr, class, model)));
     TR_TRY(tr_monitor_enter(tr->monitor, TR_TRAINING));
     TR_TRY(class->train(model));
@@ -23,7 +23,7 @@ static int train(tr_context *tr, const tr_model_class *class, void *model)
     return tr_services_summary(tr, class == &tr_average_class ? tr_average_members : NULL, model);
 }
 
-/* Checks that the class reads data of the format that the job names. */
+/* Checks that the model class supports data.format. */
 static int check_format(const tr_job *job, const tr_model_class *class)
 {
     const char *format = "auto", *const *known = class->data_formats;
@@ -61,9 +61,7 @@ static int train_job(int argc, char **argv, const struct tr_run_options *options
 {
     tr_context *tr;
     double objective;
-    tr_signals_handle(
-        TR_SIGNALS_ASK,
-        true); /* a signal that requests a checkpoint must not end the process, however early it comes */
+    tr_signals_handle(TR_SIGNALS_ASK, true); /* a request for a checkpoint must not kill the process */
     TR_TRY(tr_context_read(&argc, &argv, NULL, &tr));
     int status = tr_agree(tr, tr_job_check_use(tr->job));
     if (status == TR_OK && tr->job->tasks > 0) {
@@ -85,7 +83,7 @@ int tr_train(const struct tr_arguments *arguments, const struct tr_run_options *
     char **argv;
     int status = TR_NEW(&argv, arguments->words + (size_t)arguments->settings + 2);
     if (status != TR_OK) return tr_complain(status);
-    argv[0] = name; /* tr_context_read() expects a name in front */
+    argv[0] = name; /* tr_context_read() expects the name of the program in argv[0] */
     if (options->explain) tr_explain_settings();
     status = train_job(tr_arguments_join(arguments, argv), argv, options);
     free(argv);

@@ -33,7 +33,7 @@ int tr_services_open(tr_context *tr, bool fresh)
 {
     struct tr_files files;
     const tr_job *job = tr->job;
-    /* files that cannot be opened are reported when they are read */
+    /* ignore files that cannot be opened: the error is reported when they are read */
     if (tr->rank == 0 && job->data.train.n > 0 && tr_data_files(job, false, &files) == TR_OK) {
         tr->data_digest = tr_files_digest(&files);
         tr_files_close(&files);
@@ -64,7 +64,7 @@ int tr_services_close(tr_context *tr, int status)
 
 /* ---- programs with their own main() ---- */
 
-/* Class of a program without a class: the keys of the engine, and stages with any names. */
+/* The class of programs that call tr_open(): jobs have the keys of the engine only, and stages may have any names. */
 static const char *const any_stages[] = {NULL};
 static const tr_method own_method[] = {{.name = "own", .help = "the program's", .stages = any_stages}, {0}};
 static const tr_model_class no_class = {.abi = TR_MODEL_ABI,
@@ -100,7 +100,7 @@ int tr_open_as(int *argc, char ***argv, const tr_model_class *class, tr_context 
     struct tr_run_options options = {.fresh = false};
     struct tr_arguments arguments = {.words = 0};
     tr_context *tr = NULL;
-    tr_signals_handle(TR_SIGNALS_ASK, true); /* a signal that requests a checkpoint must not kill the process before the first clock */
+    tr_signals_handle(TR_SIGNALS_ASK, true); /* a request for a checkpoint must not kill the process */
     int status = tr_arguments_read(&syntax, *argc - 1, *argv + 1, &options, &arguments);
     if (status == TR_OK) {
         *argc = tr_arguments_join(&arguments, *argv);
