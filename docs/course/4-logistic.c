@@ -3,13 +3,13 @@
  *   mpirun -n 4 ./4-logistic clicks.yaml
  *   mpirun -n 4 ./4-logistic clicks.yaml solve.rate=4 ranks.layout=dedicated
  *
- * Gradient descent on w in F(w) = mean of log(1 + exp(-y x·w)). The data are read in parallel, each worker its part, and
- * their columns are renumbered: row.column counts data->keys, so a view of these keys fits the rows as it is. What evaluate()
- * and summarize() say is shown as the run goes, and stands in metrics.csv and summary.json of the job's folder afterwards.
+ * Gradient descent on w in F(w) = mean of log(1 + exp(-y x·w)). Each worker reads a part of the data. Column numbers in its rows
+ * are indices of data->keys, so that a view of these keys can be used with the rows directly. The results of evaluate() and
+ * summarize() are printed during the run, and written to metrics.csv and summary.json in the output folder.
  *
- * The program has a key of its own, solve.rate, and a model file: the class below describes both. A key that is neither the
- * engine's nor the program's is an error, and so is one that the rules call unused. Settings of the engine are read by their
- * names.
+ * The program defines a job key, solve.rate, and a model file: the struct `class` below describes both. Keys of Trireme, such as
+ * solve.epochs, are read by name. A key that neither Trireme nor the program defines is an error, as is a key that `rules` declares
+ * as unused.
  */
 #include <math.h>
 #include <trireme/trireme.h>
@@ -73,7 +73,7 @@ static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluati
     return TR_OK;
 }
 
-/* What model.h5 has. */
+/* Lists the members of model.h5. */
 static int fields(void *model, tr_fields *f)
 {
     struct logistic *lr = model;
@@ -82,7 +82,7 @@ static int fields(void *model, tr_fields *f)
 }
 
 static const tr_option options[] = {{"solve.rate", TR_KIND_REAL, offsetof(struct options, rate), "1",
-                                     .above = true, .may_change = true, .help = "how far a step goes"},
+                                     .above = true, .may_change = true, .help = "step size"},
                                     {0}};
 static const tr_method methods[] = {{.name = "descent", .help = "gradient descent"}, {0}};
 static const tr_rule rules[] = {{.key = "data.test", .unused = true}, {0}};

@@ -1,16 +1,16 @@
-/* 6. A class of models of one's own: factorization machines, as a plugin.
+/* 6. A user-defined model class: factorization machines, as a plugin.
  *
  *   cc -shared -fPIC 6-fm.c -o libfm.so $(pkg-config --cflags --libs trireme) -lm
  *   trireme train fm.yaml model.plugin=./libfm.so
  *   trireme predict runs/fm clicks.svm --plugin ./libfm.so     (evaluate and inspect in the same way)
  *
- * A class is one description: its keys of the job, its methods, what a model consists of, and functions. All else follows:
- * `trireme train` with its progress, checkpoints and restarts, help, model.h5, predict, evaluate, inspect, `trireme run`.
+ * A model class is one struct, `tr_plugin` at the end of this file: it lists job keys, methods, the members of a model, and
+ * functions. With it `trireme train` (progress, checkpoints, restarts), help, model.h5, predict, evaluate and inspect work.
  *
- * The model of a row x with the label y of two kinds: margin = w_0 + Σ w_i x_i + Σ_(i<j) <v_i, v_j> x_i x_j, and the loss
- * log(1 + exp(-y margin)). Each column i has a weight w_i and a vector v_i of model.rank numbers. That is one key of the
- * table, 1 + rank wide; the constant w_0 is the key behind the last column. Workers push gradients of mini-batches, one a
- * clock, and the servers step by AdaGrad. (Rendle, Factorization machines, ICDM 2010, equations 1, 4 and 5.)
+ * The margin of a row x is w_0 + Σ w_i x_i + Σ_(i<j) <v_i, v_j> x_i x_j. The loss for a label y of -1 or 1 is
+ * log(1 + exp(-y margin)). Each column i has a weight w_i and a vector v_i of model.rank numbers; both are stored in one key of the
+ * table, which has 1 + rank elements. The constant w_0 is the key after the last column. In each clock a worker pushes the gradient
+ * of one mini-batch, and the servers make AdaGrad steps. (Rendle, Factorization machines, ICDM 2010, equations 1, 4 and 5.)
  */
 #include <math.h>
 #include <stdlib.h>
@@ -23,22 +23,23 @@ struct options {
 };
 
 struct fm {
-    /* what model.h5 has */
+    /* members of model.h5 */
     uint64_t columns, first_index, rank;
     double positive, negative; /* the two labels */
-    double *weight;            /* (columns + 1) × (1 + rank); NULL while it is trained */
+    double *weight; /* (columns + 1) × (1 + rank) numbers of a model that was read; NULL during training */
     /* training */
     const struct options *options;
     tr_context *tr;
     tr_data *data;
     tr_table *table;
     tr_view *view;
-    double *sums; /* rank: Σ_i v_i x_i of a row */
-    int64_t clocks_per_pass, pass,
-        batches; /* the pass that is under way, and how many of its batches are through */
-    /* evaluating */
-    uint64_t right;
-    double loss;
+    double *sums; /* Σ_i v_i x_i of a row: `rank` numbers */
+    int64_t clocks_per_pass;
+    int64_t pass,
+        batches; /* the current pass over the rows, and the number of its batches that this worker has used */
+    /* evaluation */
+    uint64_t right; /* number of correct predictions */
+    double loss;    /* sum of the losses */
 };
 
 /* ---- the model ---- */
@@ -48,7 +49,7 @@ static double value_of(const tr_batch *rows, uint64_t e)
     return rows->value ? (double)rows->value[e] : 1;
 }
 
-/* The margin of row i; `constant` is the key of w_0. Leaves the sums of the row's factors behind. */
+/* Returns the margin of row i; `constant` is the index of w_0. Sets m->sums for add_gradient(). */
 static double margin_of(const struct fm *m, const tr_batch *rows, size_t i, const double *weight,
                         size_t constant)
 {
@@ -68,7 +69,7 @@ static double margin_of(const struct fm *m, const tr_batch *rows, size_t i, cons
     return margin - 0.5 * squares;
 }
 
-/* Adds slope × the gradient of the margin that has just been computed. */
+/* Adds slope × the gradient of the margin of row i. margin_of() must have been called for this row last. */
 static void add_gradient(const struct fm *m, const tr_batch *rows, size_t i, const double *weight,
                          size_t constant, double slope, double *gradient)
 {
@@ -107,7 +108,7 @@ static int open_model(tr_context *tr, const void *options, void *model)
     m->pass = -1;
     double together = (double)m->options->batch * tr_workers(tr);
     m->clocks_per_pass = (int64_t)fmax(1, ceil((double)m->data->total_rows / together));
-    /* factors that are all zeros would stay so */
+    /* random initial values, because the gradient of factors that are all 0 is 0 */
     tr_table_options start = {.initial = TR_INITIAL_NORMAL, .scale = 0.01, .seed = 6};
     TR_TRY(tr_table_create_with(tr, "weights", TR_F64, m->columns + 1, 1 + m->rank, &start, &m->table));
     tr_optimizer adagrad = {.kind = TR_ADAGRAD, .rate = m->options->rate, .l2 = m->options->l2};
@@ -129,8 +130,8 @@ static int prepare(tr_worker *me, void *model)
     return status;
 }
 
-/* The mini-batch of this clock: it follows from the clock alone, so a run that goes on finds the same one. False: this
- * worker has no more rows in this pass. */
+/* Finds the mini-batch of this clock. It depends on the clock only, so that a resumed run uses the same batches. Sets *found to
+ * false if this worker has no more rows in this pass. */
 static int next_batch(struct fm *m, const tr_worker *me, tr_batch *rows, bool *found)
 {
     int64_t pass = me->clock / m->clocks_per_pass, number = me->clock % m->clocks_per_pass;
@@ -181,7 +182,7 @@ static int summarize(void *model, const tr_report *sums, tr_evaluation *evaluati
     return isfinite(evaluation->objective) ? TR_OK : tr_fail(TR_ERR_DIVERGED, "the objective is not finite");
 }
 
-/* The table is kept, with what AdaGrad has beside it; all else follows from the clock. */
+/* Checkpoints contain the table and the state of AdaGrad without a call; all other state depends on the clock only. */
 static int snapshot(tr_worker *me, void *model, tr_snapshot *s)
 {
     (void)me;
@@ -217,7 +218,7 @@ static void close_model(void *model)
     free(m->weight);
 }
 
-/* ---- what a model consists of: written after training, read for all that follows ---- */
+/* ---- members of a model: written after training, read by predict, evaluate and inspect ---- */
 
 static int fields(void *model, tr_fields *f)
 {
@@ -232,7 +233,7 @@ static int fields(void *model, tr_fields *f)
                           &m->weight);
 }
 
-/* ---- a model that has been read ---- */
+/* ---- predict and evaluate ---- */
 
 static int ready(void *model, tr_query *query)
 {
@@ -271,7 +272,7 @@ static int figures(void *model, tr_query *query, uint64_t rows)
     return tr_figure(query, "log_loss", loss, "%.6f", loss);
 }
 
-/* ---- the description ---- */
+/* ---- the model class ---- */
 
 #define AT(field) offsetof(struct options, field)
 

@@ -1,5 +1,5 @@
-/* Jobs of several tasks. Files that several tasks train on are read once on each node, by all its ranks, before the first task starts
- * (data/dataset.h), and are freed when the last of these tasks has ended. */
+/* Jobs of several tasks. If several tasks train on the same files, all ranks of a node read them once, before the first task starts
+ * (data/dataset.h); the rows are freed when the last of these tasks has ended. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,28 +17,27 @@
 
 /* ---- rows that several tasks share ---- */
 
-/* Rows that are read once. */
+/* A set of rows: those of files that several tasks train on. */
 struct set {
-    tr_job
-        job; /* of the first task, for a group of all ranks of a node; its pointers are owned by that task */
-    tr_context *node;
+    tr_job job; /* job for reading the rows: a copy of that of the first task, which owns its pointers */
+    tr_context *node; /* context of all ranks of this node; NULL: the rows have not been read */
     struct tr_node_rows rows;
-    int tasks;
+    int tasks; /* number of tasks that use the rows */
 };
 
 struct task_rows {
-    struct set *set;
+    struct set *set; /* n sets */
     int n;
-    int *of;                       /* by task: its set, or -1: it reads its own rows */
-    struct tr_cache_folder folder; /* in the memory of the node, opened by one of its ranks */
-    char *pool; /* files in this folder with rows that tasks derive from the sets; NULL: none */
+    int *of;                       /* for each task: index of its set; -1: the task reads its own rows */
+    struct tr_cache_folder folder; /* a folder in the memory of the node, opened by one of its ranks */
+    char *pool; /* subfolder for files with rows that tasks derive from sets and share; may be NULL */
 };
 
-/* Finds the sets of rows that several tasks use, and numbers them. */
+/* Finds the sets of rows that several tasks use. Sets r->of and r->n. */
 static int rows_find_sets(const tr_job *job, const bool *wanted, struct task_rows *r)
 {
     char **key;
-    int status = TR_OK, *of = r->of; /* the first task with the same rows, then the number of the set */
+    int status = TR_OK, *of = r->of; /* of[i] is first a task with the rows of task i, later its set */
     TR_TRY(TR_NEW(&key, job->tasks));
     for (size_t i = 0; i < job->tasks && status == TR_OK; i++) {
         const tr_job *own = job->task[i].job;
@@ -64,7 +63,8 @@ static int rows_find_sets(const tr_job *job, const bool *wanted, struct task_row
     return status;
 }
 
-/* A copy of the task's job without folds, scaling and layout: every rank of the node loads all raw rows. */
+/* Sets set->job to a copy of the job of the first task of the set, with test files if a task has them, but without held-out rows,
+ * scaling and layout: every rank of a node loads all rows as they are in the files. */
 static void rows_choose_job(const tr_job *job, const int *of, int which, struct set *set)
 {
     const struct tr_job_task *first = NULL;
@@ -93,8 +93,8 @@ static void rows_choose_job(const tr_job *job, const int *of, int which, struct 
     set->job.stages = 0;
 }
 
-/* Checks that the rows fit into memory. Estimates: the text of packed files is eight times as long, of HDF5 four times; numbers take up
- * to twice the bytes of their text, and offsets of rows more. */
+/* Checks that the rows fit into memory. It assumes that rows need at most 3 times the bytes of a text file, 6 times those of an
+ * HDF5 file, and 12 times those of a compressed file. */
 static int rows_check_memory(const tr_job *job)
 {
     struct tr_files files = {.n = 0};
@@ -156,7 +156,8 @@ static int rows_read_set(tr_context *world, int number, struct set *set)
     return TR_OK;
 }
 
-/* Opens the folder for derived rows, if there can be one. Simulated nodes would share it. */
+/* Opens the folder r->folder and sets r->pool. Does nothing if nodes are simulated (ranks.node_size), which would share the
+ * folder. */
 static int rows_open_pool(tr_context *world, struct task_rows *r)
 {
     TR_FREED char *path = NULL;
@@ -183,7 +184,7 @@ static void rows_close(tr_context *world, struct task_rows *r)
     free(r->of);
 }
 
-/* No task will use these rows any more: the memory is freed when all ranks of the node have called this. Each rank on its own. */
+/* Declares that no task will use these rows again. Each rank calls it alone; memory is freed when all ranks of the node have. */
 static void rows_forget(struct task_rows *r, int which)
 {
     if (r->set[which].node) tr_node_rows_forget(&r->set[which].rows);
@@ -191,40 +192,42 @@ static void rows_forget(struct task_rows *r, int which)
 
 /* ---- state ---- */
 
-/* Orders: the team of a task runs it; a team is dissolved, as its ranks get other tasks; rows of the node are not needed any more. */
+/* Orders of rank 0 to other ranks. RUN: the ranks of a team run a task. PART: a team that rests (is kept for the next task) is
+ * closed, because its ranks get other tasks. FORGET: the ranks free a set of rows. */
 enum { RUN, PART, FORGET };
 struct call {
-    struct tr_order order; /* number: of the task or of the rows */
-    int n, rank[];         /* RUN: the ranks of the team, ascending */
+    struct tr_order order; /* order.number: index of the task (RUN) or of the set (FORGET) */
+    int n, rank[];         /* RUN: the ranks of the team in ascending order */
 };
 
-/* What the first rank of a team reports when its task has ended. */
+/* Report of the first rank of a team to rank 0 when its task has ended. */
 struct outcome {
-    int64_t task, status, rests; /* rests: the team can run another task */
-    uint64_t readings;           /* of its training data, from their files */
+    int64_t task, status;
+    int64_t rests;     /* 1: the team rests, and can run another task; 0: it is closed */
+    uint64_t readings; /* number of times that the task has read training data from files */
     double objective;
     char error[512];
 };
 
 struct tasks {
-    tr_context *world;
+    tr_context *world; /* context of all ranks */
     const struct tr_run_options *options;
     struct tr_scheduler scheduler;
     struct task_rows rows;
-    tr_context *resting; /* a team of this rank that can run another task; or NULL */
+    tr_context *resting; /* a team of this rank that can run another task; may be NULL */
     /* on rank 0: */
     struct tr_schedule *schedule;
     struct tr_tasks_folder *folder;
-    struct tr_task_row *row; /* by task */
-    struct call **call;      /* by task; NULL before it begins */
-    bool *wanted;            /* by set of rows: a task takes it or will take it */
-    int *rests;              /* by rank: the finished task whose team can run the next task, or -1 */
-    uint64_t readings;       /* of data that several tasks learn from */
+    struct tr_task_row *row; /* for each task: its line in the status of the job */
+    struct call **call;      /* for each task: the order to run it; NULL before it starts */
+    bool *wanted;            /* for each set of rows: a task uses it or will use it */
+    int *rests;              /* for each rank: the finished task whose team rests on this rank; -1: none */
+    uint64_t readings;       /* number of sets of rows that were read */
     int failed;              /* exit code of the first task that failed */
-    int worse;               /* of the first failed task among those from which the best is chosen */
-    bool stopped;            /* a task was, on request */
-    int status;              /* of directing: nothing begins any more once it is not TR_OK */
-    char error[512];
+    int worse;               /* exit code of the first failed task from whose like the best is chosen */
+    bool stopped;            /* a task was stopped on request */
+    int status;              /* status of rank 0's own work; after an error no task is started */
+    char error[512];         /* error text of status */
 };
 
 static size_t call_bytes(int n)
@@ -232,22 +235,22 @@ static size_t call_bytes(int n)
     return sizeof(struct call) + (size_t)n * sizeof(int);
 }
 
-/* ---- tasks that are chosen: run: best, and best: K ---- */
+/* ---- candidates: tasks with run: best or best: K, which start only if the tasks in their `after` are better than others ---- */
 
-/* The mean result of the tasks before a task; n = 0: they cannot be compared. */
+/* The result of the tasks in the `after` of a candidate. */
 struct merit {
-    struct tr_outcome_seen seen;
-    double mean, deviation, seconds;
-    size_t n;
+    struct tr_outcome_seen seen; /* of one of these tasks: name of the metric, and whether more is better */
+    double mean, deviation;      /* of the metric */
+    double seconds;              /* sum of their times */
+    size_t n;                    /* number of these tasks; 0: one of them has no result */
 };
 
-/* Whether a task begins only if the tasks before it are better than others. */
 static bool is_chosen(const struct tr_job_task *task)
 {
     return task->run == TR_RUN_BEST || task->best > 0;
 }
 
-/* The i-th task that `task` comes after. */
+/* Returns the index of the i-th task in the `after` of a task. */
 static size_t task_before(const tr_job *job, size_t task, size_t i)
 {
     return (size_t)(tr_job_task_of(job, job->task[task].after.item[i]) - job->task);
@@ -290,7 +293,7 @@ static struct merit merit_of(const tr_job *job, const struct tr_schedule *schedu
     return m;
 }
 
-/* Prints the merits of the candidates with their settings, except for output and test data. */
+/* Prints a table of the candidates with run: best, with their merits and settings; `best` is the index of the best. */
 static void say_merits(const tr_context *world, const struct tr_schedule *schedule, size_t best)
 {
     static const char *const own[] = {"run", "after", "ranks", "priority", "output", "data.test"};
@@ -326,7 +329,7 @@ static void say_merits(const tr_context *world, const struct tr_schedule *schedu
     }
 }
 
-/* Returns the candidate with the best merit; the number of tasks if there is none. */
+/* Returns the index of the candidate with the best merit; the number of tasks if no candidate has a result. */
 static size_t find_best(const tr_job *job, const struct tr_schedule *schedule, const bool *candidate)
 {
     struct merit most = {0};
@@ -342,9 +345,9 @@ static size_t find_best(const tr_job *job, const struct tr_schedule *schedule, c
     return best;
 }
 
-/* Rank 0, when a task has ended and before others begin. Once all other tasks are over, the best ones of those to be chosen can
- * begin (or are done, if an earlier part of the run has done them), and the other candidates are dropped; after the last choice
- * a table shows why. Returns true if that happened, and can happen again: *any is whether there is a best one. */
+/* Chooses among candidates. Rank 0 calls it before it starts tasks. It does nothing until all tasks have ended that are no
+ * candidates. Then the best candidates may start (or are done, if an earlier part of the run has completed them), and all others
+ * are dropped. The last choice prints a table. Returns true if a choice was made; *any: there was a candidate with a result. */
 static bool choose_best(struct tasks *d, bool *any)
 {
     const tr_job *job = d->world->job;
@@ -360,7 +363,7 @@ static bool choose_best(struct tasks *d, bool *any)
     for (size_t i = 0; i < job->tasks; i++) {
         candidate[i] = schedule->task[i].held;
         for (size_t k = 0; k < job->task[i].after.n && candidate[i];
-             k++) { /* all tasks before it have ended */
+             k++) { /* have all tasks in `after` ended? */
             const struct tr_scheduled *t = &schedule->task[task_before(job, i, k)];
             candidate[i] = !t->held && t->state != TR_TASK_WAITING && t->state != TR_TASK_RUNNING;
         }
@@ -390,15 +393,16 @@ static bool choose_best(struct tasks *d, bool *any)
 
 static tr_poll_fn poll_tasks;
 
-/* Dissolves the team of this rank. All its ranks call this. */
+/* Closes the team of this rank that rests, if there is one. All ranks of the team must call it. */
 static void part_team(tr_context **resting)
 {
     if (*resting) (void)tr_context_close(*resting);
     *resting = NULL;
 }
 
-/* Runs a task on this rank, one of its team. Rank 0 continues to direct meanwhile. The team of the task before is used again if
- * it is still there: rank 0 makes it part before one of its ranks gets a task with other ranks. */
+/* Runs a task on this rank, which belongs to its team. If a team rests on this rank, it consists of the same ranks and runs the
+ * task: rank 0 has dismissed any other team. If this is rank 0, it continues to handle reports and to start tasks
+ * (poll_tasks()). */
 static void run_task(struct tasks *d, const struct call *call, struct outcome *outcome)
 {
     int number = (int)call->order.number, last = TR_OK;
@@ -424,7 +428,7 @@ static void run_task(struct tasks *d, const struct call *call, struct outcome *o
     }
     if (status != TR_OK) snprintf(outcome->error, sizeof outcome->error, "%s", tr_error_text());
     outcome->readings = team ? team->readings : 0;
-    if (team) { /* it can run another task if all its ranks have completed this one */
+    if (team) { /* the team can run another task if all its ranks have completed this task */
         int well = status == TR_OK && team->status == TR_OK;
         MPI_Request request;
         MPI_Iallreduce(MPI_IN_PLACE, &well, 1, MPI_INT, MPI_MIN, team->world, &request);
@@ -450,9 +454,9 @@ static int run_order(void *state, const struct tr_order *order, void *report)
     return TR_OK;
 }
 
-/* ---- rank 0: who does what ---- */
+/* ---- rank 0: starting and ending tasks ---- */
 
-/* Keeps the first failure until it can be reported. */
+/* Stores the first error of rank 0's own work, which direct() reports. */
 static void note_status(struct tasks *d, int status)
 {
     if (status == TR_OK || d->status != TR_OK) return;
@@ -460,7 +464,7 @@ static void note_status(struct tasks *d, int status)
     snprintf(d->error, sizeof d->error, "%s", tr_error_text());
 }
 
-/* Tells the ranks of a team that rests that it is not needed any more. */
+/* Orders the ranks of a team that rests to close it. `task` is the task that the team ran last. */
 static void dismiss_team(struct tasks *d, int task)
 {
     const struct call *team = d->call[task];
@@ -468,10 +472,10 @@ static void dismiss_team(struct tasks *d, int task)
     bool own = team->rank[0] == 0;
     for (int i = 0; i < team->n; i++) d->rests[team->rank[i]] = -1;
     note_status(d, tr_scheduler_order(&d->scheduler, &part, sizeof part, team->rank + own, team->n - own));
-    if (own) part_team(&d->resting); /* the others will do so soon */
+    if (own) part_team(&d->resting); /* waits for the other ranks, which have received the order */
 }
 
-/* Orders the ranks that the schedule has chosen to run the task. */
+/* Orders the ranks that the schedule has assigned to a task to run it. */
 static int start_task(struct tasks *d, int task)
 {
     const struct tr_schedule *s = d->schedule;
@@ -493,7 +497,7 @@ static int start_task(struct tasks *d, int task)
     return tr_scheduler_order(&d->scheduler, &call->order, call_bytes(call->n), call->rank, call->n);
 }
 
-/* Frees rows that no task will use any more, on all ranks. */
+/* Frees the sets of rows that no task will use again, on all ranks. */
 static void free_rows(struct tasks *d)
 {
     const struct tr_schedule *s = d->schedule;
@@ -512,13 +516,13 @@ static void free_rows(struct tasks *d)
     }
 }
 
-/* Nothing begins any more, so that the job can continue later. */
+/* Returns whether the job stops on request: no more tasks are started, and the job can be resumed. */
 static bool is_stopping(const struct tasks *d)
 {
     return d->stopped || tr_signals_stop();
 }
 
-/* Begins all tasks that can begin now. */
+/* Starts all tasks that can start now. */
 static int start_tasks(void *state)
 {
     struct tasks *d = state;
@@ -539,6 +543,7 @@ static int start_tasks(void *state)
     return TR_OK;
 }
 
+/* Handles the report that a task has ended. */
 static void end_task(void *state, const void *report)
 {
     struct tasks *d = state;
@@ -552,7 +557,7 @@ static void end_task(void *state, const void *report)
     snprintf(row->error, sizeof row->error, "%s", stopped ? "" : outcome->error);
     const tr_job *job = d->world->job;
     bool among_others =
-        false; /* a task that is chosen comes after this one: if this one fails, the others still have a best one */
+        false; /* a candidate depends on this task: if it fails, another candidate is chosen */
     for (size_t i = 0; i < job->tasks; i++)
         for (size_t k = 0; is_chosen(&job->task[i]) && k < job->task[i].after.n; k++)
             among_others = among_others || task_before(job, i, k) == (size_t)outcome->task;
@@ -562,7 +567,7 @@ static void end_task(void *state, const void *report)
     if (!outcome->rests) return;
     const struct tr_schedule *s = d->schedule;
     const struct call *team = d->call[outcome->task];
-    bool wanted = false; /* the team rests for a task on the same data, if there is one */
+    bool wanted = false; /* a task on the same data is waiting: keep the team for it */
     for (size_t i = 0; i < s->tasks; i++)
         wanted =
             wanted || (s->task[i].state == TR_TASK_WAITING && s->task[i].data == s->task[outcome->task].data);
@@ -570,8 +575,8 @@ static void end_task(void *state, const void *report)
     if (!wanted) dismiss_team(d, (int)outcome->task);
 }
 
-/* Handles the end of a task, or else keeps status.json up to date; never waits. A failure here is not a failure of the task that
- * rank 0 runs meanwhile. */
+/* Handles the end of a task, if one has ended, otherwise updates status.json; never waits. It returns TR_OK also after an error,
+ * because its caller would report the error as one of the task that rank 0 is running. */
 static int poll_tasks(void *what, int *did)
 {
     struct tasks *d = what;
@@ -591,7 +596,7 @@ static bool are_equal(const struct tr_job_list *x, const struct tr_job_list *y)
     return same;
 }
 
-/* Adds a task to the schedule. A task that wants more ranks than there are gets all of them. */
+/* Adds a task to the schedule. If tasks.NAME.ranks exceeds the number of ranks, the task gets all ranks. */
 static int describe_task(struct tasks *d, int i)
 {
     const tr_job *job = d->world->job;
@@ -618,7 +623,7 @@ static int describe_task(struct tasks *d, int i)
     return TR_OK;
 }
 
-/* Finds the tasks that an earlier run has completed; returns whether there is something to resume. */
+/* Marks the tasks that an earlier run has completed. Returns whether a task was completed or has a checkpoint. */
 static bool find_done_tasks(struct tasks *d)
 {
     const tr_job *job = d->world->job;
@@ -626,7 +631,7 @@ static bool find_done_tasks(struct tasks *d)
     for (size_t i = 0; i < job->tasks; i++) {
         const tr_job *own = job->task[i].job;
         struct tr_status_seen seen = tr_status_look(d->row[i].output);
-        if (seen.done && !d->schedule->task[i].held) { /* others are chosen first */
+        if (seen.done && !d->schedule->task[i].held) { /* candidates are marked in choose_best() */
             d->schedule->task[i].state = TR_TASK_DONE;
             d->row[i].objective = seen.objective;
         }
@@ -640,7 +645,7 @@ static bool find_done_tasks(struct tasks *d)
     return any;
 }
 
-/* Checks that the job in the folder is this one. */
+/* Prints a note if the job in the output folder differs from this job. */
 static int compare_jobs(const tr_context *world)
 {
     TR_FREED char *path = NULL, *text = NULL, *change = NULL;
@@ -662,7 +667,7 @@ static int open_director(struct tasks *d)
     for (int rank = 0; rank < world->size; rank++) d->rests[rank] = -1;
     TR_TRY(tr_schedule_open(world->size, world->node_of, job->tasks, &d->schedule));
     for (size_t i = 0; i < job->tasks; i++) TR_TRY(describe_task(d, (int)i));
-    bool continues = false; /* an earlier run that has not ended */
+    bool continues = false; /* an earlier run has not ended and is resumed */
     if (!d->options->fresh) {
         struct tr_status_seen seen = tr_status_look(job->output);
         continues = seen.any && !seen.done && find_done_tasks(d);
@@ -685,7 +690,7 @@ static void close_director(struct tasks *d)
     free(d->wanted);
 }
 
-/* Runs all tasks. A task that failed has printed the reason. */
+/* Runs all tasks. If a task fails, its team has printed the reason. */
 static int direct(struct tasks *d)
 {
     TR_TRY(tr_poll_add(d->world, poll_tasks, d));
@@ -695,17 +700,17 @@ static int direct(struct tasks *d)
         note_status(d, tr_fail(TR_ERR_INTERNAL, "tasks are left, but none can run"));
     int status = d->status == TR_OK ? TR_OK : tr_fail(d->status, "%s", d->error);
     bool stopped = status == TR_OK && is_stopping(d) && (d->stopped || !tr_schedule_over(d->schedule));
-    bool told = status == TR_OK && (stopped || d->failed != TR_OK);
-    if (told) status = stopped ? TR_ERR_STOPPED : d->failed;
+    bool printed = status == TR_OK && (stopped || d->failed != TR_OK); /* a team has printed the reason */
+    if (printed) status = stopped ? TR_ERR_STOPPED : d->failed;
     status = tr_tasks_folder_close(&d->folder, d->readings, status);
-    if (status != TR_OK && !told) tr_printf(stderr, "trireme: error: %s\n", tr_error_text());
+    if (status != TR_OK && !printed) tr_printf(stderr, "trireme: error: %s\n", tr_error_text());
     int ending = tr_scheduler_end(&d->scheduler, status);
     return status != TR_OK ? status : ending;
 }
 
-/* ---- all ---- */
+/* ---- all ranks ---- */
 
-/* Reports errors that can be found before the first task starts. A task cannot change settings of the whole job. */
+/* Finds errors in a task before the first task starts: it changes a setting of the whole job, or its model class finds an error. */
 static int check_task(const tr_job *job, const struct tr_job_task *task)
 {
     if (task->job->ranks.node_size != job->ranks.node_size)
@@ -724,14 +729,14 @@ static int check_task(const tr_job *job, const struct tr_job_task *task)
     return class->check ? class->check(task->job, task->job->options) : TR_OK;
 }
 
-/* Reads the rows that several tasks use. All ranks. */
+/* Reads the rows that several tasks use. All ranks must call it. */
 static int open_rows(struct tasks *d)
 {
     enum { LAST_NUMBER = 32767 };
     tr_context *world = d->world;
     struct task_rows *r = &d->rows;
     size_t tasks = world->job->tasks;
-    TR_FREED bool *will_run = NULL; /* by task */
+    TR_FREED bool *will_run = NULL; /* for each task: no earlier run has completed it */
     int status = TR_NEW(&will_run, tasks);
     for (size_t i = 0; status == TR_OK && world->rank == 0 && i < tasks; i++)
         will_run[i] = d->schedule->task[i].state == TR_TASK_WAITING;
@@ -749,7 +754,7 @@ static int open_rows(struct tasks *d)
         rows_choose_job(world->job, r->of, i, set);
         set->rows.folder = r->pool;
         int outcome = rows_read_set(world, LAST_NUMBER - i, set);
-        /* a failure is no error: the tasks read the data themselves and report errors in them */
+        /* ignore errors: the tasks then read the data themselves, and report errors in the data */
         if (outcome == TR_ERR_SYSTEM)
             tr_say(world, "note:          each task reads its rows: %s", tr_error_text());
         if (outcome != TR_OK) rows_close_set(world, set);
