@@ -16,7 +16,8 @@ static inline uint32_t random_of_row(uint32_t number, uint32_t salt)
     return x ^ (x >> 16);
 }
 
-/* Gradients of the softmax loss; most and sum are those of struct tr_trees. */
+/* Computes gradients and second derivatives of the softmax loss for the class with the label `name`. The arrays `most` and `sum`
+ * have the meaning of the members of struct tr_trees. */
 TR_CPU_CLONES static void gradients_softmax(const float *score, const float *label, const float *most,
                                             const float *sum, float name, float factor, size_t n, float *g,
                                             float *h)
@@ -40,9 +41,9 @@ void tr_gradients_begin(struct tr_trees *m)
         for (size_t i = 0; i < n; i++) m->sum[i] += tr_fast_exp(m->score[k * n + i] - m->most[i]);
 }
 
-/* ---- gradients of some rows: they are computed whenever they are needed, to save memory ---- */
+/* ---- gradients of some rows: they are computed again at each use, to save memory ---- */
 
-/* Returns the numbers of n rows; those of a list are copied to `room`. */
+/* Returns an array of the numbers of n rows. With a list `row`, the numbers are copied to `room`, otherwise not copied. */
 static const float *gradients_gather(const float *number, const uint32_t *row, size_t first, size_t n,
                                      float *room)
 {
@@ -91,7 +92,7 @@ int tr_trees_weigh(struct tr_trees *m)
     TR_FREED double *of = NULL;
     bool by_class = *m->o->class_weights;
     if (!by_class && !m->train->weighted) return TR_OK;
-    if (by_class) { /* the weight of each label */
+    if (by_class) { /* set of[k] to the weight of class k */
         size_t labels = (size_t)m->labels;
         TR_FREED double *count = NULL;
         TR_TRY(TR_NEW(&of, labels));
@@ -126,7 +127,7 @@ int tr_trees_weigh(struct tr_trees *m)
 
 /* ================ rows of a tree, and rounding ================ */
 
-/* Rounds gradients down or up at random, without bias. */
+/* Writes pairs: gradients and second derivatives are rounded down or up at random, so that the expected error is 0. */
 TR_CPU_CLONES static void gradients_round(const struct tr_trees *m, uint32_t salt,
                                           const struct tr_units *units, const float *g, const float *h,
                                           const uint32_t *number, size_t n, uint32_t *pair)
@@ -144,6 +145,7 @@ TR_CPU_CLONES static void gradients_round(const struct tr_trees *m, uint32_t sal
     }
 }
 
+/* Raises *most_g to the largest |g[i]|, and *most_h to the largest h[i]. */
 TR_CPU_CLONES static void gradients_find_most(const float *g, const float *h, size_t n, float *most_g,
                                               float *most_h)
 {
@@ -161,7 +163,7 @@ int tr_gradients(struct tr_trees *m)
     float g[TR_GRADIENTS], h[TR_GRADIENTS];
     size_t rows = m->rows.n;
     if (m->o->rows < 1) {
-        /* Draw the rows of the next tree. With solve.top_share, rows with the largest gradients are always drawn; the others are
+        /* Draw the rows of the next tree. With solve.top_share, rows with the largest gradients are always drawn; other rows are
          * drawn at random and get a larger weight (gradient-based one-side sampling; Ke et al., LightGBM, NIPS 2017). */
         uint64_t draw = tr_mix(tr_mix(m->seed + 1) ^ m->tree.round);
         struct tr_row_set own = {NULL, m->own_rows};
@@ -182,7 +184,7 @@ int tr_gradients(struct tr_trees *m)
             m->drawn[i] = (double)(tr_mix(draw ^ m->number[i]) >> 11) < m->o->rows * 0x1p53 ||
                           (m->o->top > 0 && m->scratch[i] > m->tree.largest);
     }
-    /* the units such that the largest gradient and the largest second derivative fit into their bits */
+    /* Choose the units such that the largest gradient and the largest second derivative of a row fit into their bits. */
     float most_g = 0, most_h = 0;
     for (size_t i = 0, n; i < rows; i += n) {
         n = tr_min_size(TR_GRADIENTS, rows - i);

@@ -1,17 +1,17 @@
-/* Gradient boosted trees: options, data, stage, predict, evaluate, inspect. */
+/* Gradient boosted trees: options, data, training, predict, evaluate, inspect. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "trees.h"
 
-/* Sums of an evaluation. */
-enum { LOSS, WEIGHT, TEST }; /* TEST: TR_METRIC_SUMS of the test rows */
+/* Indices into tr_report.sum: weighted loss, weight, and TR_METRIC_SUMS sums of the test rows from TEST on. */
+enum { LOSS, WEIGHT, TEST };
 
 /* Maximum number of classes. */
 enum { MOST_CLASSES = 1000 };
 
-/* Maximum number of rows: sums of rounded second derivatives have 32 bits. */
+/* Returns the maximum number of training rows: the sum of their rounded second derivatives must fit into 32 bits. */
 static uint64_t most_rows(const struct tr_trees_options *o)
 {
     return UINT32_MAX / ((1u << o->bits) - 1);
@@ -24,7 +24,7 @@ size_t tr_trees_class_of(const struct tr_trees *m, float label)
 
 /* ================ model.init ================ */
 
-/* The trees of another model precede the new ones, which learn the residuals. Rank 0 reads the model. */
+/* The trees of the model.init model precede the new trees, which learn the residuals. Rank 0 reads the model. */
 static int initial_refuse(const struct tr_trees *m, const char *what)
 {
     return tr_fail(TR_ERR_DATA, "%s: model.init %s: %s", tr_job_where(m->job, "model.init"), m->o->init,
@@ -49,7 +49,7 @@ static int initial_add_trees(struct tr_trees *m, const struct tr_trees *from, co
     }
     TR_FREED uint32_t *number = NULL;
     size_t capacity = 0;
-    for (size_t i = 0; i < f->nodes; i++) { /* values of a category have other numbers in the new data */
+    for (size_t i = 0; i < f->nodes; i++) { /* values of categories have other numbers in the new data */
         const struct tr_node old = f->node[i];
         size_t n = 0;
         if (!(old.flags & TR_NODE_CATEGORY)) continue;
@@ -82,8 +82,8 @@ static int initial_read(struct tr_trees *m)
 
 /* ================ model.monotone ================ */
 
-/* The prediction does not fall (up) or rise (down) with the numbers of a column: the values of the children of such a split are
- * ordered, and the middle between them bounds all leaves below (the basic method of LightGBM). Reads pairs «name: up». */
+/* Reads pairs «name: up» or «name: down»: as the number of the column rises, the prediction may not fall (up) or rise (down). The
+ * values of the children of a split by the column are ordered, and their mean bounds all leaves below (as in LightGBM, basic). */
 static int monotone_read(struct tr_trees *m)
 {
     const struct tr_job_list *list = &m->o->monotone;
@@ -156,7 +156,7 @@ static int trees_check_data(const struct tr_trees *m)
     return TR_OK;
 }
 
-/* Checks the layout. solve.parallel feature: finds the members of the group. */
+/* Checks ranks.layout, and sets m->members and m->member. */
 static int find_members(struct tr_trees *m)
 {
     if (tr_rank(m->tr) == 0 && !(tr_roles(m->tr) & TR_SLAVE))
@@ -204,13 +204,13 @@ static int describe_data(struct tr_trees *m)
     TR_TRY(tr_data_row_numbers(train, &number));
     TR_TRY(TR_NEW(&m->number, m->own_rows));
     for (size_t i = 0; i < m->own_rows; i++)
-        m->number[i] = (uint32_t)number[i]; /* fewer than 2^32: most_rows() */
+        m->number[i] = (uint32_t)number[i]; /* most_rows() is below 2^32 */
     return TR_OK;
 }
 
 static int trees_open_rows(struct tr_trees *m)
 {
-    const struct tr_loss *loss = tr_objective_losses[m->o->objective]; /* NULL: auto */
+    const struct tr_loss *loss = tr_objective_losses[m->o->objective]; /* NULL: model.objective is auto */
     const enum tr_data_part form = TR_DATA_RAW | TR_DATA_DENSE | TR_DATA_CODES | TR_DATA_PASSES |
                                    (!loss                      ? TR_DATA_FEW_CLASSES
                                     : tr_loss_classifies(loss) ? TR_DATA_CLASSES
@@ -225,7 +225,7 @@ static int trees_open_rows(struct tr_trees *m)
     m->label_column = m->train->label_column;
     const tr_data *train = m->train;
     m->loss = tr_objective_losses[m->o->objective];
-    if (!m->loss) { /* not auto */
+    if (!m->loss) { /* model.objective is auto: choose by the labels */
         bool classes = tr_labels_are_classes(train);
         m->loss = train->labels <= 2 ? &tr_loss_logistic : classes ? &tr_loss_softmax : &tr_loss_linear;
         tr_say(m->tr, "objective:     %s, because the labels are %s%zu different %s", m->loss->objective,
@@ -250,7 +250,7 @@ static int refuse_key(const tr_job *job, const char *key, const char *why)
 static int trees_check(const tr_job *job, const void *options)
 {
     const struct tr_trees_options *o = options;
-    const struct tr_loss *loss = tr_objective_losses[o->objective]; /* NULL: auto */
+    const struct tr_loss *loss = tr_objective_losses[o->objective]; /* NULL: model.objective is auto */
     enum tr_loss_shape shape = loss ? loss->shape : TR_SHAPE_NONE;
     if (tr_job_given(job, "model.quantile") && shape != TR_SHAPE_QUANTILE)
         return refuse_key(job, "model.quantile", "for model.objective quantile");
@@ -282,10 +282,10 @@ static int trees_open(tr_context *tr, const void *options, void *model)
 
 /* ---- before the first tree ---- */
 
-/* Computes the initial score of each output: the best constant. Huber's loss uses the median, which is close to it. */
+/* Computes the initial score of each output: the constant with the least loss. For Huber's loss, the median is close to it. */
 static int find_base(struct tr_trees *m)
 {
-    double most = 1, least = 0.5 / (double)m->total_rows /* share of half a row */, part;
+    double most = 1, least = 0.5 / (double)m->total_rows /* half a row as a fraction of all */, part;
     TR_FREED int64_t *sum = NULL;
     size_t outputs = (size_t)m->outputs;
     struct tr_row_set all = {NULL, m->train->rows.n};
@@ -299,8 +299,8 @@ static int find_base(struct tr_trees *m)
     TR_TRY(TR_NEW(&sum, outputs + 1));
     for (size_t i = 0; i < m->train->labels && !tr_trees_classify(m); i++)
         most = fmax(most, fabs((double)m->train->label[i]));
-    /* Sums of weights, and per output sums of weight × label or of the weights of a class, in integer steps, so that they do not
-     * depend on the order. */
+    /* sum[0] is the sum of all weights. Softmax: sum[1 + k] is the weight of class k; otherwise sum[1] sums weight × label.
+     * Sums are integers, so that they do not depend on the order of addition. */
     double heaviest = m->weight ? 0 : 1;
     size_t n = m->train->rows.n;
     for (size_t i = 0; i < n && m->weight; i++) heaviest = fmax(heaviest, (double)m->weight[i]);
@@ -323,6 +323,7 @@ static int find_base(struct tr_trees *m)
     return TR_OK;
 }
 
+/* Sets the scores of rows to the initial scores plus the trees of model.init. */
 static int open_scores(const struct tr_trees *m, const tr_data *data, float **score)
 {
     size_t n = data->rows.n;
@@ -341,7 +342,8 @@ static int open_scores(const struct tr_trees *m, const tr_data *data, float **sc
     return status;
 }
 
-/* Computes initial scores, and replaces the numbers of the data by bins. */
+/* Calls open_scores(), and replaces the numbers of the data by bins. The trees of model.init need the numbers, so then scores are
+ * computed first; otherwise last, when the memory of the numbers is free. */
 static int bin_rows(const struct tr_trees *m, tr_data *data, bool bundle, struct tr_binned *rows,
                     float **score)
 {
@@ -358,9 +360,9 @@ static int trees_prepare(tr_worker *me, void *state)
     TR_TRY(tr_bins_make(m->tr, m->train, m->number, m->weight, m->values, (size_t)m->o->bins, m->o->min_rows,
                         m->seed, &m->bins));
     bool votes = m->o->parallel == TR_PARALLEL_VOTING;
-    size_t told = tr_max_size(2 * tr_split_bytes(m), votes ? tr_votes_bytes(m->o, m->bins.columns) : 0),
+    size_t sent = tr_max_size(2 * tr_split_bytes(m), votes ? tr_votes_bytes(m->o, m->bins.columns) : 0),
            together = votes ? 1 : tr_min_size(TR_MOST_TOGETHER, (size_t)m->o->leaves / 2);
-    TR_TRY(tr_trees_merge_open(m->tr, &m->bins, m->members, told, together, &m->merge));
+    TR_TRY(tr_trees_merge_open(m->tr, &m->bins, m->members, sent, together, &m->merge));
     if (!m->base) TR_TRY(find_base(m));
     if (!tr_trees_classify(m) && !m->loss->mean) m->metrics.origin = m->base[0];
     TR_TRY(bin_rows(m, m->train, m->members == 1, &m->rows, &m->score));
@@ -386,7 +388,7 @@ static int trees_compute(tr_worker *me, void *state)
     return TR_OK;
 }
 
-/* Adds new trees to the scores of test rows. Called before they are needed. */
+/* Adds the trees since the last call to the scores of test rows. Called before these scores are used. */
 static int score_test(struct tr_trees *m)
 {
     if (m->test_rows.n > 0) TR_TRY(tr_trees_score(m, &m->test_rows, m->tested, m->test_score));
@@ -394,7 +396,7 @@ static int score_test(struct tr_trees *m)
     return TR_OK;
 }
 
-/* Copies the outputs of a row to `margin`. */
+/* Copies the scores of a row to `margin`. */
 static void outputs_of(const struct tr_trees *m, const float *score, size_t apart, double *margin)
 {
     for (size_t k = 0; k < m->outputs; k++) margin[k] = (double)score[k * apart];
@@ -468,12 +470,12 @@ static int trees_snapshot(tr_worker *me, void *state, tr_snapshot *s)
 
 /* ---- training ---- */
 
-/* Reports the traffic of a split: sums of bins, to the owners of the columns, unless all ranks share memory; and, if columns are
- * divided, a bit per row of the leaf. */
-enum { SENT, HISTOGRAMS, MERGES, BINS, SIDES, SIDE_BYTES, TOLD };
+/* Reports the traffic of histograms, per worker. With solve.parallel feature, also reports the traffic of sides: a bit per row of
+ * the leaf for each split. */
+enum { SENT, HISTOGRAMS, MERGES, BINS, SIDES, SIDE_BYTES, REPORTED };
 static int report_traffic(const struct tr_trees *m)
 {
-    double workers = tr_workers(m->tr), sum[TOLD] = {0}, groups = workers;
+    double workers = tr_workers(m->tr), sum[REPORTED] = {0}, groups = workers;
     char how[160] = "summed in shared memory";
     if (workers < 2) return TR_OK;
     if (tr_roles(m->tr) & TR_SLAVE) {
@@ -485,8 +487,8 @@ static int report_traffic(const struct tr_trees *m)
         sum[SIDES] = (double)m->sides;
         sum[SIDE_BYTES] = (double)m->side_bytes;
     }
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, TOLD));
-    for (size_t i = 0; i < TOLD; i++) sum[i] /= workers;
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, REPORTED));
+    for (size_t i = 0; i < REPORTED; i++) sum[i] /= workers;
     if (groups < 2) snprintf(how, sizeof how, "nothing is sent");
     else if (sum[SENT] > 0)
         snprintf(how, sizeof how,
@@ -553,13 +555,13 @@ enum {
     PREDICT_CONTRIBUTIONS
 };
 
-/* Number of columns up to which rows are read as dense ones. */
+/* Maximum number of columns for which predict and evaluate read rows as dense arrays; above, as sparse rows. */
 enum { DENSE_COLUMNS = 4096 };
 
 struct tr_trees_evaluation {
-    struct tr_classified *classified; /* classes */
-    struct tr_errors errors;          /* numbers */
-    double weight;                    /* of all rows */
+    struct tr_classified *classified; /* counts of classified rows; NULL: labels are numbers */
+    struct tr_errors errors;          /* sums of errors, if labels are numbers */
+    double weight;                    /* sum of the weights of all rows */
 };
 
 static int trees_ready(void *model, tr_query *q)
@@ -595,7 +597,7 @@ static int trees_ready(void *model, tr_query *q)
                   m->first_index);
     if (m->label_column < TR_LABEL_AUTO) tr_query_label(q, (int)m->label_column);
     if (m->output == PREDICT_LEAVES) {
-        /* Numbers the leaves of each tree from 0 in the order of nodes, as in model.txt. */
+        /* Number the leaves of each tree from 0 in the order of nodes, as in model.txt. */
         const struct tr_forest *f = &m->forest;
         TR_TRY(TR_NEW(&m->leaf_number, f->nodes));
         for (size_t t = 0; t < f->trees; t++) {
@@ -609,7 +611,7 @@ static int trees_ready(void *model, tr_query *q)
         return TR_OK;
     }
     if (m->output == PREDICT_CONTRIBUTIONS) TR_TRY(tr_contributions_open(&m->forest, &m->contributions));
-    /* Names the outputs: one per output of the model, or per output and feature. */
+    /* Name the columns of predict: one per output of the model, with --contributions one per output and feature. */
     static const char *const what[] = {"label", "probability", "margin", "mean"};
     bool by_feature = m->output == PREDICT_CONTRIBUTIONS;
     size_t outputs = m->output == PREDICT_LABEL ? 1 : (size_t)m->outputs,
@@ -650,8 +652,10 @@ static void rows_find_leaves(struct tr_trees *m, size_t n, double *out)
     }
 }
 
-/* Computes `each` numbers per row. */
+/* A function that computes results for the n rows that the scorer has read. */
 typedef void find_of_rows(struct tr_trees *m, size_t n, double *out);
+
+/* Calls find() for all rows, TR_SIDE at a time; it computes `each` results per row. */
 static void rows_for_all(struct tr_trees *m, const tr_batch *rows, find_of_rows *find, size_t each,
                          double *out)
 {
@@ -737,7 +741,7 @@ static int trees_figures(void *model, tr_query *q, uint64_t rows)
 
 /* ================ inspect ================ */
 
-/* Prints a name; quoted: inside the quotes of Graphviz. */
+/* Prints a name. quoted: it is inside quotes of Graphviz, so quotes and backslashes are escaped. */
 static int inspect_name(tr_query *q, const char *name, bool quoted)
 {
     for (size_t n; quoted && *name; name += n) {
@@ -748,7 +752,7 @@ static int inspect_name(tr_query *q, const char *name, bool quoted)
     return tr_print(q, "%s", name);
 }
 
-/* Prints the condition of a node. Rows that meet it go left. */
+/* Prints the condition of a node. Rows that fulfil the condition go left. */
 static int inspect_question(const struct tr_trees *m, tr_query *q, const struct tr_node *node, bool quoted)
 {
     char text[TR_LABEL_TEXT];
@@ -783,8 +787,8 @@ static int inspect_node(const struct tr_trees *m, tr_query *q, const struct tr_n
 }
 
 struct importance {
-    uint64_t feature, splits;
-    double gain;
+    uint64_t feature, splits; /* a feature, and the number of splits by it */
+    double gain;              /* total gain of these splits */
 };
 
 static int importance_compare(const void *a, const void *b)
@@ -872,8 +876,8 @@ static void trees_close(void *model)
     tr_data_close(&m->train);
 }
 
-/* Estimates memory: first the numbers, which are freed while they become bins, and labels; then bins, and data per row; and
- * histograms. */
+/* Estimates memory: the numbers and labels as read, or, after the numbers were freed, bins and data per row (the larger of the two,
+ * because their times differ); and histograms. */
 static void trees_estimate(const tr_job *job, const void *options, const tr_data_size *size,
                            tr_memory *memory)
 {
@@ -884,7 +888,7 @@ static void trees_estimate(const tr_job *job, const void *options, const tr_data
            read = csv ? 4 * numbers + 12 * rows : 1.2 * size->text,
            trained = csv ? numbers + 20 * rows : 0.6 * size->text + 28 * rows;
     double weights = *o->class_weights || tr_job_given(job, "data.weight") ? 8 * rows : 0;
-    /* Number of bins of all columns: rare sparse columns have one; a column has no more bins than numbers. */
+    /* `bins` is the number of bins of all columns. Rare sparse columns have one bin; no column has more bins than numbers. */
     double most = fmin((double)o->bins, fmin(rows, csv ? rows : size->values + 1)) + 1,
            kept = o->min_rows < TR_FREQUENT_ROWS ? size->occurring : size->frequent,
            bins = csv ? most * size->features : size->features + fmin((most - 1) * kept, size->text / 9);
