@@ -1,4 +1,4 @@
-/* K-means: sums of rows by centre, settings, data, the stage, the model file, predict, evaluate and inspect. */
+/* K-means: sums of rows by centre, settings, data, training, the model file, predict, evaluate, inspect. See kmeans.h for words. */
 #include "kmeans.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 #include "../labels.h"
 
-/* Sums of an evaluation. */
+/* Indices into tr_report.sum. */
 enum { INERTIA, MOVED, TEST_INERTIA };
 
 /* Maximum number of empty centres that receive a row in one clock. */
@@ -15,10 +15,10 @@ enum { SEEDS = 64 };
 
 /* ================ sums ================ */
 
-/* Maximum number of centres per key: rows of tables up to this width are stored in one piece. */
+/* Maximum number of centres per key: a server stores the values of a key contiguously up to this width. */
 enum { WIDEST = 2048 };
 
-/* Rounds x to a multiple of the step that belongs to the constant. */
+/* Rounds x to a multiple of the step that belongs to the rounding constant `by` (see kmeans_rounder()). */
 static inline double sums_round(double x, double by)
 {
     return (x + by) - by;
@@ -31,13 +31,14 @@ static size_t divide_up(size_t a, size_t b)
 
 /* ---- norms, computed by the servers ---- */
 
-/* A query for the norms of the centres in parts first_part .. first_part + parts - 1, followed by the count of each centre.
- * The answer has two exact sums per centre; the second contains the remainders of the first. */
+/* A query to the servers for |c|² of the centres in parts first_part .. first_part + parts - 1, followed by the count of each
+ * centre. The answer has two exact sums per centre: of the rounded squares, and of the remainders that rounding cut off. */
 struct question {
     uint64_t all_parts, first_part, parts, width, columns;
     double round, round_rest;
 };
 
+/* Computes the answer of a server from the columns in its share. */
 static int get_norms(const tr_share *share, const void *question, size_t question_bytes, void *result,
                      size_t *bytes)
 {
@@ -74,8 +75,8 @@ static const tr_answer norms = {"kmeans-norms", true, get_norms, tr_answer_add_d
 
 /* ---- rounding ---- */
 
-/* Returns the rounding constant of values up to `largest`, `numbers` of which are summed: 1.5 × 2^52 steps, where the sum
- * stays below 2^52 steps. Adding and subtracting it rounds a value to a multiple of the step. */
+/* Returns the rounding constant for sums of `numbers` values up to `largest`: 1.5 × 2^52 steps. The step is such that sums stay
+ * below 2^52 steps and are exact. Adding the constant to a value and subtracting it again rounds the value to whole steps. */
 static double kmeans_rounder(double largest, double numbers)
 {
     int bits, more;
@@ -84,6 +85,7 @@ static double kmeans_rounder(double largest, double numbers)
     return largest > 0 ? ldexp(1.5, bits + more) : 1;
 }
 
+/* Sets the rounding constants; for dense rows also m->shift and m->spread. All ranks. */
 static int sums_make_steps(struct tr_kmeans *m)
 {
     size_t n = m->sparse ? 1 : (size_t)m->columns;
@@ -105,7 +107,6 @@ static int sums_make_steps(struct tr_kmeans *m)
     double most = m->sparse ? m->round[0] : 0;
     for (size_t p = 0; p < n; p++) m->round[p] = kmeans_rounder(m->round[p], numbers);
     if (!m->sparse) {
-        /* the mean of all rows, and the squared distances of this worker's rows to it */
         size_t columns = (size_t)m->columns;
         TR_TRY(TR_NEW(&m->shift, columns + 1));
         for (size_t i = 0; i < rows->n; i++)
@@ -133,7 +134,7 @@ static int sums_make_steps(struct tr_kmeans *m)
 static int sums_pull(struct tr_kmeans *m, struct tr_kmeans_side *side)
 {
     TR_TRY(tr_view_pull(side->view));
-    /* a centre without rows keeps its position */
+    /* An empty centre keeps its position: its values do not change. */
     const double *sum = side->view->value, *count = sum + side->n_keys * m->span;
     struct tr_centres *c = &side->centres;
     size_t across = m->sparse ? 1 : c->columns, down = m->sparse ? c->width : 1;
@@ -159,10 +160,11 @@ static int sums_pull(struct tr_kmeans *m, struct tr_kmeans_side *side)
 
 /* ---- sums from labels ---- */
 
+/* Adds a dense row to the sums of a centre, or subtracts it (sign -1). */
 static void add_dense(struct tr_kmeans *m, size_t row, uint32_t centre, double sign)
 {
     size_t columns = (size_t)m->columns, j = centre - m->first;
-    if (j >= m->mine) return; /* a centre of another member */
+    if (j >= m->mine) return; /* another member is responsible for the centre */
     const float *x = m->train.rows.dense + row * columns;
     double *total = m->total + j * columns;
     const double *by = m->round;
@@ -170,6 +172,7 @@ static void add_dense(struct tr_kmeans *m, size_t row, uint32_t centre, double s
     m->total_count[j] += sign;
 }
 
+/* Adds a sparse row to the update of a centre's sums, or subtracts it (sign -1). */
 static void add_sparse(struct tr_kmeans *m, size_t row, uint32_t centre, double sign)
 {
     const tr_batch *rows = &m->train.rows;
@@ -181,7 +184,7 @@ static void add_sparse(struct tr_kmeans *m, size_t row, uint32_t centre, double 
     delta[m->train.n_keys * m->span + j] += sign;
 }
 
-/* Sums of sparse rows are the update itself, which is written in sums_push(). */
+/* Moves a row whose label changed between the sums of two centres. For sparse rows sums_push() does this later. */
 static void sums_move_row(struct tr_kmeans *m, size_t row, uint32_t from, uint32_t to)
 {
     if (m->sparse) return;
@@ -189,6 +192,7 @@ static void sums_move_row(struct tr_kmeans *m, size_t row, uint32_t from, uint32
     add_dense(m, row, to, 1);
 }
 
+/* Pushes the changes of the sums since the last push. */
 static int sums_push(struct tr_kmeans *m)
 {
     TR_TRY(tr_turn_begin(m->tr, "update"));
@@ -215,8 +219,8 @@ static int sums_push(struct tr_kmeans *m)
     return tr_turn_end(m->tr, tr_view_push(m->train.view));
 }
 
-/* The sum of |x - c|² over the n rows of a centre with the sum s is Σ |x|² - 2 c·s + n |c|². All positions are relative to
- * the mean of all rows, which reduces cancellation. */
+/* Returns this worker's part of the inertia without a pass over its rows. The sum of |x - c|² over the n rows of a centre is
+ * Σ |x|² - 2 c·s + n |c|², where s is the sum of the rows. The mean of all rows is subtracted before: this reduces cancellation. */
 static double sums_inertia(const struct tr_kmeans *m)
 {
     size_t columns = (size_t)m->columns;
@@ -296,7 +300,7 @@ static int kmeans_open(tr_context *tr, const void *options, void *model)
     m->first_index = table ? 1 : m->train.data->first_index;
     set_rows(m, &m->train);
     if (m->test.data) set_rows(m, &m->test);
-    /* default of solve.batch: several rows per centre, and enough computation to be worth a pull of all columns */
+    /* The default of solve.batch: at least ten rows per centre, and so large that computation takes longer than the pull. */
     double rows = (double)m->total_rows, numbers = (double)m->train.data->total_nonzeros / rows,
            worth = 4 * (double)m->columns / fmax(1, numbers) * tr_workers(tr), batch = (double)m->o->batch;
     if (batch == 0) batch = fmax(fmax(1024, rows / 100), fmax(10 * (double)m->k, m->sparse ? worth : 0));
@@ -399,7 +403,7 @@ static int kmeans_assign(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_si
                          size_t last, tr_changed_fn *changed)
 {
     if (m->replicated) {
-        /* Replicated rows: each member finds the nearest of its centres, then the group the nearest of all. */
+        /* Each member finds the nearest of its own centres for every row; then the group compares the results of its members. */
         TR_TRY(tr_turn_begin(m->tr, side == &m->train ? "assign" : "evaluate"));
         if (m->mine > 0) tr_assign(&side->centres, &side->rows, first, last, &side->assigned, NULL, NULL);
         for (size_t i = first; i < last; i++) {
@@ -424,7 +428,7 @@ static int kmeans_assign(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_si
     return tr_turn_end(m->tr, TR_OK);
 }
 
-/* Returns this worker's part of the inertia. With replicated rows the leader returns that of the group, the others 0. */
+/* Returns this worker's part of the inertia. With replicated rows, member 0 returns the inertia of the group, other members 0. */
 static double inertia_of(const struct tr_kmeans *m, const tr_worker *me, const struct tr_kmeans_side *side)
 {
     double sum = 0;
@@ -438,14 +442,14 @@ static double inertia_of(const struct tr_kmeans *m, const tr_worker *me, const s
     return sum;
 }
 
-/* Without BSP the centres of the next clock are read during the assignment. Not for sparse rows, whose norms must belong to
- * the pulled centres. */
+/* Without BSP, starts to pull the centres of the next clock during the assignment. Sparse rows do not allow this, because the norms
+ * of a later query would not belong to the pulled centres. */
 static int read_ahead(struct tr_kmeans *m)
 {
     return m->sparse || tr_in_lockstep(m->tr) ? TR_OK : tr_view_prefetch(m->train.view);
 }
 
-/* Pulls the centres and assigns all rows, unless both were done in this clock. */
+/* Pulls the centres, assigns all rows, and computes m->inertia, unless this has already happened in this clock. */
 static int kmeans_refresh(struct tr_kmeans *m, tr_worker *me)
 {
     if (m->fresh) return TR_OK;
@@ -463,15 +467,15 @@ static int kmeans_refresh(struct tr_kmeans *m, tr_worker *me)
 
 /* ---- empty centres ---- */
 
-/* A row that may become the centre of an empty cluster. */
+/* A row that may be assigned to an empty centre. */
 struct seed {
-    double distance;
+    double distance; /* squared distance to the row's centre; -1: unused entry */
     uint64_t hash;
-    int32_t group, worker;
+    int32_t group, worker; /* group and worker that have the row */
     uint32_t row;
 };
 
-/* By descending distance, then by the hash of the values. */
+/* Orders seeds descending by distance, then by the hash of the row's values. */
 static int kmeans_by_distance(const void *a, const void *b)
 {
     const struct seed *x = a, *y = b;
@@ -480,8 +484,8 @@ static int kmeans_by_distance(const void *a, const void *b)
     return (x->worker > y->worker) - (x->worker < y->worker);
 }
 
-/* Assigns distant rows to centres without rows, at most SEEDS. All workers have pulled the same counts and therefore find the same
- * empty centres. */
+/* Assigns the rows that are farthest from their centres to empty centres, at most SEEDS rows. All workers have pulled the same
+ * counts and therefore find the same empty centres. */
 static int fill_empty(struct tr_kmeans *m, tr_worker *me)
 {
     struct tr_kmeans_side *side = &m->train;
@@ -496,7 +500,7 @@ static int fill_empty(struct tr_kmeans *m, tr_worker *me)
         if (!(count[j] > 0)) empty[n++] = (uint32_t)j;
     if (n == 0) return TR_OK;
 
-    /* this worker's n rows with the largest distances; unused entries have distance -1 */
+    /* Find the n rows of this worker with the largest distances, then gather those of all workers. */
     size_t total = n * (size_t)me->workers;
     TR_FREED struct seed *mine = NULL;
     TR_FREED struct seed *all = NULL;
@@ -519,7 +523,7 @@ static int fill_empty(struct tr_kmeans *m, tr_worker *me)
     for (size_t i = 0, used = 0; i < total && used < n && all[i].distance > 0; i++) {
         if (i > 0 && all[i].hash == all[i - 1].hash) continue;
         uint32_t centre = empty[used++], row = all[i].row;
-        /* with replicated rows all members of the group change the label */
+        /* With replicated rows, all members of the group that has the row change its label; otherwise only one worker has it. */
         if (m->replicated ? all[i].group != me->group : all[i].worker != me->worker) continue;
         sums_move_row(m, row, side->label[row], centre);
         side->label[row] = centre;
@@ -534,7 +538,7 @@ static int kmeans_lloyd(tr_worker *me, void *state)
 {
     struct tr_kmeans *m = state;
     TR_TRY(kmeans_refresh(m, me));
-    /* Not without BSP: workers see different counts. An empty centre then keeps its position. */
+    /* Without BSP, workers may pull different counts and would find different empty centres: these keep their positions. */
     if (me->clock > 0 && tr_in_lockstep(m->tr)) TR_TRY(fill_empty(m, me));
     m->fresh = false;
     return sums_push(m);
@@ -545,7 +549,7 @@ static int kmeans_minibatch(tr_worker *me, void *state)
     struct tr_kmeans *m = state;
     struct tr_kmeans_side *side = &m->train;
     int64_t turn = me->clock % m->clocks_per_epoch;
-    /* the order of the mini-batches of an epoch, the same on all members of a group */
+    /* Shuffle the mini-batches at the start of an epoch, in the same order on all members of a group. */
     int64_t epoch = me->clock / m->clocks_per_epoch;
     struct tr_rng rng;
     if (m->ordered != epoch + 1) {
@@ -580,7 +584,7 @@ static int kmeans_evaluate(tr_worker *me, void *state, tr_report *report)
     report->sum[MOVED] += (double)m->moved;
     if (!m->test.data) return TR_OK;
     if (!m->sparse) {
-        /* An empty cluster keeps the centre of the training side. */
+        /* Empty centres, which sums_pull() does not change, get their positions from the training side. */
         const struct tr_centres *c = &m->train.centres;
         memcpy(m->test.centres.value, c->value, c->k * c->columns * sizeof *c->value);
     }
@@ -609,12 +613,12 @@ static int kmeans_summarize(void *state, const tr_report *report, tr_evaluation 
 
 /* ---- checkpoints ---- */
 
-/* State besides the table: the initial centres, because centres that never receive a row are saved as these; the current
- * centres, because an empty cluster keeps its centre; and the pushed label of each row, because its values are subtracted
- * from that centre. Sums, bounds and the order of mini-batches follow from these. */
+/* A checkpoint contains, besides the table: the initial centres, which are the result for centres that never receive a row; the
+ * current centres, because empty centres keep their positions; and the pushed label of each row, because the row will be subtracted
+ * from the sums of this centre. Sums, bounds and the order of mini-batches are computed from these. */
 
-/* Of sparse centres each worker stores its columns. If the centres are divided among the members of a group differently
- * after a restart, empty centres start again from their initial positions. */
+/* Stores the columns that this worker has of sparse centres. If a restart divides the centres among the members of a group
+ * differently, empty centres start again from their initial positions. */
 static int snapshot_sparse(const tr_worker *me, struct tr_kmeans *m, struct tr_kmeans_side *side,
                            const char *name, tr_snapshot *s)
 {
@@ -654,7 +658,7 @@ static int kmeans_snapshot(tr_worker *me, void *state, tr_snapshot *s)
         if (m->test.data) tr_kmeans_start_at(m, &m->test);
     }
     TR_TRY(snapshot_centres(me, m, s));
-    /* Mini-batches never subtract rows, so they do not need the labels. */
+    /* Mini-batches never subtract rows, so their checkpoints have no labels. */
     struct tr_kmeans_side *side = &m->train;
     bool works = me->worker >= 0;
     if (m->batches) return TR_OK;
@@ -699,13 +703,13 @@ static int kmeans_train(void *model)
     return tr_run(m->tr, &stage);
 }
 
-/* Estimates memory: the rows (or the part in memory plus 24 bytes per row) and some copies of the centres. */
+/* Estimates memory: the rows (with data on disk, their part in memory plus 24 bytes per row) and some copies of the centres. */
 static void kmeans_estimate(const tr_job *job, const void *options, const tr_data_size *size,
                             tr_memory *memory)
 {
     const struct tr_kmeans_options *o = options;
     double centres = 4 * (double)o->clusters * size->features,
-           written = 44 * size->features; /* for writing one centre */
+           written = 44 * size->features; /* buffers for writing one centre to model.h5 */
     bool csv = strcmp(size->format, "csv") == 0, disk = tr_job_is(job, "data.storage", "disk"),
          some = tr_job_is(job, "data.storage", "memory_disk");
     double rows = (csv ? 4 * size->records * size->features : 0.6 * size->text) / size->workers,
@@ -718,13 +722,13 @@ static void kmeans_estimate(const tr_job *job, const void *options, const tr_dat
     memory->server = 2 * centres / size->servers;
 }
 
-/* Number of columns up to which rows are read as dense ones. */
+/* Maximum number of columns for which predict and evaluate read rows as dense arrays; above, as sparse rows. */
 enum { DENSE_COLUMNS = 4096 };
 
-/* Maximum number of distinct labels that are compared with centres. */
+/* Maximum number of distinct labels in the data for which evaluate computes the agreement with centres. */
 enum { MOST_KINDS = 1000 };
 
-/* Bytes of columns that are read from the table at a time. */
+/* Maximum number of bytes that are read from the table at a time. */
 enum { PIECE_BYTES = 1 << 24 };
 
 /* ================ the model file ================ */
@@ -732,6 +736,7 @@ enum { PIECE_BYTES = 1 << 24 };
 /* model.h5 has /centres (clusters × columns, f32) and /sizes (rows per centre), and the attributes clusters, columns,
  * first_index (1 for csv), rows and inertia. */
 
+/* Writes the numbers of rows of the centres first .. first + n - 1 to `values`. */
 static int fill_sizes(void *model, uint64_t first, size_t n, void *values)
 {
     struct tr_kmeans *m = model;
@@ -744,7 +749,7 @@ static int fill_sizes(void *model, uint64_t first, size_t n, void *values)
     return TR_OK;
 }
 
-/* Writes the centres first .. first + n - 1. Each call reads all columns of the table once. */
+/* Writes the centres first .. first + n - 1 to `values`. Each call reads all columns of the table once. */
 static int fill_centres(void *model, uint64_t first, size_t n, void *values)
 {
     struct tr_kmeans *m = model;
@@ -764,7 +769,7 @@ static int fill_centres(void *model, uint64_t first, size_t n, void *values)
     }
     const tr_batch *start = &m->start.rows;
     for (size_t j = (size_t)first; j < last;
-         j++, centre += columns) { /* a centre without rows has its initial position */
+         j++, centre += columns) { /* an empty centre is saved with its initial position */
         if (count[j] > 0) continue;
         if (start->dense) memcpy(centre, start->dense + j * columns, columns * sizeof *centre);
         for (uint64_t i = start->dense ? 0 : start->begin[j]; !start->dense && i < start->begin[j + 1]; i++)
@@ -799,6 +804,7 @@ static int kmeans_fields(void *model, tr_fields *f)
 
 /* ================ rows with their centres ================ */
 
+/* The label of a row in the data, and its nearest centre. */
 struct pair {
     float label;
     uint32_t centre;
@@ -806,8 +812,8 @@ struct pair {
 
 struct tr_kmeans_evaluation {
     uint64_t rows;
-    double inertia, distance; /* sums of squared distances, and of distances */
-    bool labelled;            /* all rows have a label */
+    double inertia, distance; /* sum of squared distances; sum of distances */
+    bool labelled;            /* whether all rows so far have a label */
     struct pair *pair;
     size_t capacity;
 };
@@ -857,9 +863,9 @@ static int kmeans_predict(void *model, tr_query *q, const tr_records *records, d
 
 /* ================ evaluate ================ */
 
-/* Agreement of centres and labels; NaN if rows have no labels, one label, or too many. */
+/* Agreement of centres with the labels of the data; NaN if rows have no labels, only one label, or more than MOST_KINDS. */
 struct agreement {
-    size_t kinds;
+    size_t kinds; /* number of distinct labels */
     double purity, rand, information;
 };
 
@@ -890,7 +896,7 @@ static double kmeans_pairs(double n)
     return n * (n - 1) / 2;
 }
 
-/* Entropy of a partition of n rows, in nats. */
+/* Returns the entropy, in nats, of a partition of n rows; part[i] is the number of rows of part i. */
 static double kmeans_entropy(const double *part, size_t parts, double n)
 {
     double sum = 0;
@@ -919,7 +925,7 @@ static int compare_labels(struct tr_kmeans_evaluation *e, size_t k, struct agree
         of_kind[kind]++;
         of_centre[e->pair[i].centre]++;
     }
-    /* purity, the adjusted Rand index (Hubert and Arabie 1985), and mutual information relative to the mean of both entropies */
+    /* Compute purity, the adjusted Rand index (Hubert and Arabie 1985), and mutual information relative to the mean entropy. */
     double n = (double)e->rows, pure = 0, same = 0, same_kind = 0, same_centre = 0;
     for (size_t j = 0; j < k; j++) {
         double most = 0;
@@ -987,7 +993,7 @@ static int kmeans_inspect(void *model, tr_query *q)
             square += c * c;
         }
         TR_TRY(tr_print(q, "%8zu  %12llu  %12.6g", j, (unsigned long long)m->size[j], sqrt(square)));
-        /* the columns with the largest absolute values, in descending order */
+        /* Find the columns with the largest absolute values, in descending order. */
         const float *c = m->centre + j * m->columns;
         size_t n = 0;
         for (uint32_t p = 0; p < m->columns; p++) {
