@@ -1,4 +1,5 @@
-/* The class: settings, data, exchange of counts between groups, the stages, checkpoints. */
+/* Topic models: settings, data, exchange of counts between groups, training, checkpoints. lda.h explains the method and defines
+ * n_dk, n_wk, n_k, block, row and place. */
 #include "lda.h"
 
 #include <inttypes.h>
@@ -6,16 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sums of an evaluation. */
+/* Indices into tr_report.sum. */
 enum { LOG_DOCUMENTS, LOG_WORDS, LOG_TOTALS };
 
-/* Numbers per sum over all workers. */
+/* Maximum number of token counts per reduction over all workers. */
 enum { PIECE = 1 << 16 };
 
-/* Parts in which a block is sent while the rest of it is sampled, so that the receiver waits for the last part only. */
+/* A block is sent in PARTS parts while the rest of the block is sampled, so that the receiver waits for the last part only. */
 enum { PARTS = 16 };
 
-/* Maximum number of sums of the totals per sweep. More do not improve the topics, and each sum of K numbers costs several
+/* Maximum number of sums of the totals per sweep. More sums do not improve the topics, and each sum of K numbers costs several
  * messages per rank and a wait for the slowest member. */
 enum { SUMS = 16 };
 
@@ -60,14 +61,15 @@ static int read_vocabulary(struct tr_lda *m)
     return status;
 }
 
-/* Several groups pull and push whole blocks in every sweep. The words of a block are then placed on few servers, unless the
- * vocabulary is too large for a list on every rank or the job sets the placement. */
+/* Returns whether the words of a block are placed on few servers. This is useful for several groups, which pull and push whole
+ * blocks in every sweep, unless the vocabulary is too large for a list on every rank or the job sets the placement. */
 static bool places_by_block(const tr_job *job, bool several, double words)
 {
     return several && words <= 1 << 24 && !tr_job_given(job, "table.partition") &&
            !tr_job_given(job, "table.block");
 }
 
+/* Returns the server of a word if places_by_block() is true. */
 static uint32_t server_of(void *who, uint64_t word, uint64_t words, uint32_t servers)
 {
     const struct tr_lda *m = who;
@@ -75,7 +77,7 @@ static uint32_t server_of(void *who, uint64_t word, uint64_t words, uint32_t ser
     return tr_lda_layout_part(&m->layout, m->layout.place[word], servers);
 }
 
-/* Sends the rows of a block that are complete. */
+/* Sends the rows of the current block that sampling has finished: its first `bytes` bytes. */
 static void pass_words(void *who, uint64_t bytes)
 {
     struct tr_lda *m = who;
@@ -131,7 +133,7 @@ static int lda_open(tr_context *tr, const void *settings, void *model)
     }
     TR_TRY(tr_agree(tr, read_vocabulary(m)));
 
-    /* All workers count words together. If words are placed by blocks, all ranks need the layout. */
+    /* Count the tokens of each word over all workers. If words are placed by block, all ranks need these counts for the layout. */
     TR_FREED uint64_t *tokens = NULL;
     bool all = places_by_block(m->job, tr_groups(tr) > 1, (double)m->words), counts = all || lda_works(m);
     TR_TRY(tr_agree(tr, TR_NEW(&tokens, m->words)));
@@ -153,7 +155,7 @@ static int lda_open(tr_context *tr, const void *settings, void *model)
                                 &m->table));
     if (!lda_works(m)) tr_lda_layout_close(&m->layout);
     TR_TRY(tr_table_create(tr, "totals", TR_I64, 1, m->topics, &m->totals));
-    if (!m->o->optimize) return TR_OK; /* one group needs no histograms, but may resume as several */
+    if (!m->o->optimize) return TR_OK; /* one group does not use histograms, but may resume as several */
     return tr_table_create_with(tr, "histograms", TR_I32, m->topics + 1, (uint64_t)UINT32_MAX + 1, &sparse,
                                 &m->histograms);
 }
@@ -178,7 +180,7 @@ static void lda_close(void *model)
 
 /* ---- blocks ---- */
 
-/* Returns the memory of the block in m->block that has the word at this place. */
+/* Returns the memory of the block among m->block that contains the word at a place. */
 static void *lda_memory_of(const struct tr_lda *m, uint64_t place)
 {
     int d = 0;
@@ -186,7 +188,7 @@ static void *lda_memory_of(const struct tr_lda *m, uint64_t place)
     return m->block[d].memory;
 }
 
-/* Lists the words with tokens of m->block, the blocks of a clock's first rounds, in m->first_words. */
+/* Sets m->first_words to the words of the blocks m->block that have tokens. */
 static int lda_list_words(struct tr_lda *m)
 {
     const struct tr_lda_layout *l = &m->layout;
@@ -201,12 +203,12 @@ static int lda_list_words(struct tr_lda *m)
 
 struct pull {
     struct tr_lda *m;
-    tr_key *again; /* words whose rows arrived in inconsistent parts */
+    tr_key *again; /* words whose rows must be pulled again */
     size_t n_again;
 };
 
-/* Stores a row in its block, which has room for the tokens of the word only. Without BSP a row may arrive in parts, and
- * tokens of other workers may have changed their topic in between, so that it has too many: it is pulled again. */
+/* Stores a row from the table in its block, which has room for T_w tokens. Without BSP a row may arrive in parts of different
+ * times. If tokens changed their topics between these times, the row can have more than T_w tokens: it is then pulled again. */
 static int lda_store_row(void *state, const tr_row *row)
 {
     struct pull *p = state;
@@ -215,7 +217,7 @@ static int lda_store_row(void *state, const tr_row *row)
     uint64_t tokens = 0;
     size_t n = 0;
     for (size_t i = 0; i < row->n; i++) {
-        if (value[i] <= 0) continue; /* inconsistent parts may also give negative counts */
+        if (value[i] <= 0) continue; /* parts of different times may also give negative counts */
         m->counts[0][n++] = (struct tr_lda_count){row->column[i], (uint32_t)value[i]};
         tokens += (uint64_t)value[i];
     }
@@ -226,7 +228,7 @@ static int lda_store_row(void *state, const tr_row *row)
     return TR_OK;
 }
 
-/* Reads the blocks m->block from the table. With copy, a second copy is written behind each block. */
+/* Reads the blocks m->block from the table. copy: also writes a copy of each block behind the block, for lda_push_block(). */
 static int lda_pull_blocks(struct tr_lda *m, bool copy)
 {
     enum { TRIES = 10000 };
@@ -236,7 +238,7 @@ static int lda_pull_blocks(struct tr_lda *m, bool copy)
     struct pull p = {.m = m, .again = again};
     TR_TRY(tr_rows_pull(m->table, m->first_words, m->n_first_words, lda_store_row, &p));
     for (int i = 0; p.n_again > 0; i++) {
-        tr_key key = again[--p.n_again]; /* a single row arrives complete once its update is */
+        tr_key key = again[--p.n_again]; /* a row that is pulled alone arrives complete, soon or later */
         if (i == TRIES)
             return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has more tokens than there are", key + 1);
         TR_TRY(tr_rows_pull(m->table, &key, 1, lda_store_row, &p));
@@ -248,7 +250,7 @@ static int lda_pull_blocks(struct tr_lda *m, bool copy)
     return TR_OK;
 }
 
-/* Adds the difference between the block and its copy to the table; without a copy, the whole block. */
+/* Adds a block minus its copy to the table; if it was not copied, the whole block. */
 static int lda_push_block(struct tr_lda *m, const tr_block *block, bool copied)
 {
     const struct tr_lda_layout *l = &m->layout;
@@ -258,7 +260,7 @@ static int lda_push_block(struct tr_lda *m, const tr_block *block, bool copied)
         size_t n_now = tr_lda_collect(tr_lda_row(l, now, p), m->counts[0]);
         size_t n_before = copied ? tr_lda_collect(tr_lda_row(l, before, p), m->counts[1]) : 0;
         tr_row row = {.key = l->word[p], .column = m->column, .value = m->value};
-        /* the difference of two lists in ascending order of topics */
+        /* Subtract two lists in ascending order of topics. */
         const struct tr_lda_count *x = m->counts[0], *y = m->counts[1];
         for (size_t i = 0, j = 0; i < n_now || j < n_before;) {
             uint32_t a = i < n_now ? x[i].topic : UINT32_MAX, b = j < n_before ? y[j].topic : UINT32_MAX,
@@ -275,7 +277,7 @@ static int lda_push_block(struct tr_lda *m, const tr_block *block, bool copied)
 
 /* ---- histograms ---- */
 
-/* Counts this worker's documents for tr_lda_fit_alpha(). */
+/* Makes the histograms of this worker's documents for tr_lda_fit_alpha(). */
 static int lda_count_documents(struct tr_lda *m, struct tr_lda_histogram *h)
 {
     size_t topics = m->layout.topics;
@@ -305,7 +307,8 @@ static int lda_push_bins(struct tr_lda *m, const struct tr_lda_histogram *h, siz
     return TR_OK;
 }
 
-/* Pushes the histograms of this worker. The last row, lengths of documents, does not change and is pushed once. */
+/* Pushes the histograms of this worker instead of those pushed before. The last row, the lengths of documents, does not change and
+ * is pushed once. */
 static int lda_push_documents(struct tr_lda *m)
 {
     struct tr_lda_histogram now = {0};
@@ -323,13 +326,13 @@ static int lda_push_documents(struct tr_lda *m)
 static int lda_store_bins(void *state, const tr_row *row)
 {
     const int32_t *value = row->value;
-    for (size_t i = 0; i < row->n; i++) /* without BSP a part of an update may be missing */
+    for (size_t i = 0; i < row->n; i++) /* without BSP counts may be negative: parts of updates are missing */
         if (value[i] > 0) TR_TRY(tr_lda_histogram_add(state, row->key, row->column[i], (uint32_t)value[i]));
     return TR_OK;
 }
 
-/* A clock after all workers have pushed their histograms, each member pulls the rows of its part of the topics (other rows are
- * empty), and member 0 the lengths. */
+/* Pulls the histograms that all workers pushed in the previous clock. Each member pulls the rows of some topics and leaves the
+ * other rows empty; member 0 also pulls the lengths. */
 static int lda_pull_documents(struct tr_lda *m, const tr_worker *me, struct tr_lda_histogram *h)
 {
     size_t topics = m->layout.topics, n = 0;
@@ -346,26 +349,26 @@ static int lda_pull_documents(struct tr_lda *m, const tr_worker *me, struct tr_l
 
 struct likelihood {
     struct tr_lda_rises rises;
-    double *row; /* sum per row: rows arrive in any order, but the total must be reproducible */
+    double *row; /* a sum per row: rows arrive in any order, and are added later in the order of keys */
 };
 
 static int lda_add_row(void *state, const tr_row *row)
 {
     struct likelihood *l = state;
     const int32_t *value = row->value;
-    for (size_t i = 0; i < row->n; i++) /* without BSP a part of an update may be missing */
+    for (size_t i = 0; i < row->n; i++) /* without BSP counts may be negative: parts of updates are missing */
         if (value[i] > 0) l->row[row->place] += tr_lda_rise(&l->rises, (uint32_t)value[i]);
     return TR_OK;
 }
 
-/* Adds log Γ(n_wk + β) - log Γ(β) over this worker's part of the words in the table to *sum. */
+/* Adds the sum of log Γ(n_wk + β) - log Γ(β) over this worker's part of the words, from the table, to *sum. */
 static int lda_log_table(struct tr_lda *m, const tr_worker *me, double *sum)
 {
     struct likelihood l;
     TR_FREED tr_key *keys = NULL;
     TR_FREED double *row = NULL;
     size_t n = 0, capacity = 0;
-    for (uint64_t p = 0; p < m->layout.words; p++) { /* this worker's part, which is on few servers */
+    for (uint64_t p = 0; p < m->layout.words; p++) { /* list the words of this worker's part */
         if (tr_lda_layout_part(&m->layout, p, (uint32_t)me->workers) != (uint32_t)me->worker) continue;
         TR_TRY(TR_GROW(&keys, &capacity, n + 1));
         keys[n++] = m->layout.word[p];
@@ -444,14 +447,15 @@ int tr_lda_complete_data(struct tr_lda *m, const tr_data *data, struct tr_lda_co
     tr_lda_saved_close(&s);
     return status;
 }
+
 /* ================ training ================ */
 
 /* ---- operations of a group ---- */
 
-/* Status: another member of the group has failed and reports the error; the stage ends. */
+/* A status in addition to TR_OK and errors: another member of the group has failed and reports the error; the stage ends. */
 enum { LDA_HALTED = -1 };
 
-/* Waits, between two clocks, for the blocks of this worker and stores them in m->block. */
+/* Waits for the blocks that this worker has at the start of a clock, and sets m->block. */
 static int lda_look(struct tr_lda *m)
 {
     for (int d = 0; d < m->depth; d++) {
@@ -461,14 +465,14 @@ static int lda_look(struct tr_lda *m)
     return TR_OK;
 }
 
-/* Converts the outcome of a clock to the status that the stage expects. */
+/* Converts LDA_HALTED to the status that the stage expects. */
 static int lda_end_clock(int status)
 {
     return status == LDA_HALTED ? TR_OK : status;
 }
 
-/* Sums over the group. A member that has failed takes part, so that all learn of the failure: it returns its status, the
- * others LDA_HALTED. */
+/* Sums n numbers over the group. A member that has failed (status) takes part, so that all members learn of the failure. It returns
+ * its status, and the other members return LDA_HALTED. numbers has one more element for this. */
 static int lda_sum_up(tr_worker *me, int status, double *numbers, size_t n)
 {
     tr_sum *sum;
@@ -480,7 +484,7 @@ static int lda_sum_up(tr_worker *me, int status, double *numbers, size_t n)
     return sum || numbers[n] > 0 ? LDA_HALTED : TR_OK;
 }
 
-/* Computes n_k of the group from the blocks of its members. */
+/* Computes m->total, n_k, from the blocks of all members of the group. */
 static int sum_totals(tr_worker *me, struct tr_lda *m, int status)
 {
     size_t topics = m->layout.topics;
@@ -494,9 +498,9 @@ static int sum_totals(tr_worker *me, struct tr_lda *m, int status)
     return TR_OK;
 }
 
-/* ---- sums of the changes of n_k over the members, each over one or more rounds ---- */
+/* ---- sums of the changes of n_k over the members, each for one or more rounds ---- */
 
-/* Waits for a sum and adds it to n_k. Sets *sum to NULL. */
+/* Waits for a sum of changes and adds it to m->total. Sets *sum to NULL. */
 static int end_sum(tr_worker *me, struct tr_lda *m, tr_sum **sum)
 {
     size_t topics = m->layout.topics;
@@ -507,7 +511,8 @@ static int end_sum(tr_worker *me, struct tr_lda *m, tr_sum **sum)
     return m->numbers[topics] > 0 ? LDA_HALTED : TR_OK;
 }
 
-/* Sets the totals for the next round: n_k, plus this member's own changes whose sum is still in progress. */
+/* Sets m->known and the totals of the sampler for the next round: m->total; with_moves: plus this member's own changes, because
+ * their sum is still in progress. */
 static void set_totals(struct tr_lda *m, bool with_moves)
 {
     for (size_t k = 0; k < m->layout.topics; k++) {
@@ -517,12 +522,11 @@ static void set_totals(struct tr_lda *m, bool with_moves)
     tr_lda_set_totals(m->sampler, m->known);
 }
 
-/* Starts the sum of the last rounds and waits for the previous one, or within a node for this one. All members learn of a
- * failure in the same round and leave no started sum unfinished. */
+/* Starts to sum the changes since the last call, and waits for the sum that the last call started. If a member has only one block
+ * (all members on one machine), waits for the new sum too. All members learn of a failure in the same round. */
 static int sum_moves(tr_worker *me, struct tr_lda *m, int failed, tr_sum **before)
 {
     tr_sum *sum;
-    /* the sum of the changes since the last sum, and of a flag that this member has failed */
     size_t topics = m->layout.topics;
     int64_t *delta = lda_exchanges(me) ? m->totals_view->delta : NULL;
     for (size_t k = 0; k < topics; k++) {
@@ -566,7 +570,7 @@ static int prepare_count(tr_worker *me, void *state)
     return lda_exchanges(me) ? open_totals(me, m) : TR_OK;
 }
 
-/* Adds the rows of this worker's blocks, and their part of the totals, to the empty tables. */
+/* Adds the rows of this worker's blocks, and the totals of these blocks, to the empty tables. */
 static int push_blocks(struct tr_lda *m)
 {
     for (int d = 0; d < m->depth; d++) {
@@ -577,7 +581,8 @@ static int push_blocks(struct tr_lda *m)
     return tr_view_push(m->totals_view);
 }
 
-/* A resumed run restores the blocks later. A member that has failed passes blocks on unchanged. */
+/* Counts the initial topics of this worker's tokens in each block. A resumed run does not count, because it restores the blocks
+ * later. A member that has failed passes blocks on unchanged. */
 static int count_rounds(struct tr_lda *m)
 {
     int status = TR_OK;
@@ -606,14 +611,15 @@ static int count_tokens(tr_worker *me, void *state)
 
 /* ---- the priors ---- */
 
-/* Returns whether the priors are fitted before the sweep of this clock. In the first clocks the topics are too similar. */
+/* Returns whether the priors are fitted before the sweep of this clock: every solve.optimize_every clocks, except in the first
+ * clocks, when the topics are still too similar. */
 static bool lda_fits_before(const struct tr_lda *m, int64_t clock)
 {
     int64_t every = (int64_t)m->o->optimize_every;
     return m->o->optimize && clock % every == 0 && clock / every >= 2;
 }
 
-/* Sums over the members; a step of a fit counts as one turn of the stage. */
+/* The tr_lda_sum_fn of fits: sums over the members of the group. Each step of a fit is measured as one turn of "priors". */
 static int sum_steps(void *who, double *numbers, size_t n)
 {
     tr_worker *me = who;
@@ -621,7 +627,7 @@ static int sum_steps(void *who, double *numbers, size_t n)
     return status == TR_OK ? tr_turn_begin(me->tr, "priors") : status;
 }
 
-/* Fits the priors on all members. Each has the words of its blocks, and its part of the histograms of documents. */
+/* Fits the priors. All members take part, each with the words of its own blocks and with some of the histograms of documents. */
 static int fit_priors(tr_worker *me, struct tr_lda *m, int status)
 {
     const struct tr_lda_layout *l = &m->layout;
@@ -639,8 +645,8 @@ static int fit_priors(tr_worker *me, struct tr_lda *m, int status)
             status = tr_lda_histogram_add(&words, 0, c.count, 1);
     if (status == TR_OK) status = tr_lda_histogram_sort(&words);
     TR_TRY(lda_sum_up(me, tr_turn_end(m->tr, status), m->numbers, 0));
-    double most =
-        tr_in_lockstep(m->tr) ? INFINITY : 2; /* without BSP the histograms are of different times */
+    /* Without BSP the histograms are of different times: see tr_lda_fit_alpha(). */
+    double most = tr_in_lockstep(m->tr) ? INFINITY : 2;
     TR_TRY(tr_turn_begin(m->tr, "priors"));
     TR_TRY(tr_lda_fit_alpha(&documents, most, sum_steps, me, m->numbers, m->alpha));
     TR_TRY(tr_lda_fit_beta(&words, m->total, l->topics, m->words, sum_steps, me, &m->beta));
@@ -651,15 +657,15 @@ static int fit_priors(tr_worker *me, struct tr_lda *m, int status)
 
 /* ---- a sweep ---- */
 
-/* Before the first round: reads the counts of all groups and fits the priors. Without BSP the updates of other members, which
- * pushed the blocks that this one reads, must have arrived. */
+/* Prepares the first round of a clock: with several groups, reads the counts of all groups; then fits the priors. Without BSP it
+ * waits before until the updates of all members of the group have arrived, because another member pushed the blocks read here. */
 static int begin_sweep(tr_worker *me, struct tr_lda *m)
 {
     int status = TR_OK;
     bool first = me->clock == m->first_clock && m->groups_before > 0;
     if (first && m->groups_before == 1) {
-        /* The first clock after a restart from a checkpoint of one group: the blocks have the counts and the table is empty. If
-         * there are several groups now, the first one adds the counts to the table. */
+        /* The first clock after a restart from a checkpoint of one group: the blocks contain the counts, and the table is empty. If
+         * there are several groups now, the first group adds the counts to the table: its copy is set to 0. */
         for (int d = 0; lda_exchanges(me) && d < m->depth; d++) {
             const tr_block *block = &m->block[d];
             size_t bytes = m->layout.bytes[block->number];
@@ -682,7 +688,7 @@ static int begin_sweep(tr_worker *me, struct tr_lda *m)
     return lda_fits_before(m, me->clock) ? fit_priors(me, m, status) : TR_OK;
 }
 
-/* Returns whether this clock is evaluated. Without BSP this is not known in advance. */
+/* Returns whether this clock is evaluated. Without BSP this is not known in advance, so true is returned. */
 static bool is_evaluated(const struct tr_lda *m, int64_t clock)
 {
     int64_t ended = clock + 1;
@@ -690,8 +696,10 @@ static bool is_evaluated(const struct tr_lda *m, int64_t clock)
            ended == (int64_t)tr_job_number(m->job, "solve.epochs");
 }
 
-/* One round without passing the block on. After the last round of a block in this clock (last), it is pushed, or its words are
- * evaluated. A member that has failed takes its turn without work; failed: its first failure. */
+/* Samples one block, the current one of the rotation, and does not pass it on.
+ *
+ * @param [in]     last    no other member samples the block in this clock: push it, or with one group evaluate its words
+ * @param [in,out] failed  the first failure of this member, which then takes part in the round without work */
 static int sample_block(const tr_worker *me, struct tr_lda *m, bool last, int *failed)
 {
     tr_block block;
@@ -708,12 +716,12 @@ static int sample_block(const tr_worker *me, struct tr_lda *m, bool last, int *f
     return TR_OK;
 }
 
-/* All rounds of a clock. A member that fails takes part in rounds, sums and turns until the others know. The last sum, which
- * all wait for, is sent before the rest of the last block, which no member waits for. */
+/* Runs all rounds of a clock. A member that has failed takes part in rounds, sums and turns until all other members know. The last
+ * sum, which all members wait for, is sent before the rest of the last block, which no member waits for yet. */
 static int sample_rounds(tr_worker *me, struct tr_lda *m)
 {
     tr_sum *sum = NULL;
-    int failed = TR_OK, blocks = m->layout.blocks, of_sum = (blocks + SUMS - 1) / SUMS; /* rounds */
+    int failed = TR_OK, blocks = m->layout.blocks, of_sum = (blocks + SUMS - 1) / SUMS; /* rounds per sum */
     memcpy(m->known, m->total, m->layout.topics * sizeof *m->known);
     for (int round = 0; round < blocks; round++) {
         bool last = round + 1 == blocks;
@@ -731,7 +739,7 @@ static int sample_rounds(tr_worker *me, struct tr_lda *m)
 static int lda_sweep(tr_worker *me, void *state)
 {
     struct tr_lda *m = state;
-    /* whether all blocks of this worker are needed before the first round */
+    /* looks: all blocks of this worker must have arrived before the first round */
     bool continues = me->clock == m->first_clock && m->groups_before > 0,
          looks = continues || lda_exchanges(me) || lda_fits_before(m, me->clock);
     int status = looks ? lda_look(m) : TR_OK;
@@ -755,7 +763,7 @@ static int add_likelihoods(tr_worker *me, struct tr_lda *m, tr_report *report)
         TR_TRY(lda_log_table(m, me, &report->sum[LOG_WORDS]));
         if (me->worker == 0) TR_TRY(tr_view_pull(m->totals_view));
         total = m->totals_view->value;
-        /* without BSP a reader may see the decrement of a total before the increment */
+        /* Without BSP, updates that decrease a total may have arrived before those that increase it. */
         for (size_t k = 0; me->worker == 0 && k < m->topics; k++)
             if (total[k] < 0) total[k] = 0;
     }
@@ -782,14 +790,13 @@ static int lda_summarize(void *state, const tr_report *report, tr_evaluation *ev
 
 /* ---- checkpoints ---- */
 
-/* State of topic models in checkpoints: the topics of all tokens by document; the order of topics in the lists of documents
- * and words, on which draws and the last bits of sums depend; with one group n_wk (several have them in the table); the
- * priors; and the state of the random numbers. With another layout everything except the random numbers is restored.
- */
+/* A checkpoint contains: the topics of all tokens, sorted by document; the order of topics in the lists of documents and words,
+ * because draws and rounding errors of sums depend on it; with one group n_wk (several groups have it in the table); the priors;
+ * and the state of the random numbers. A restart with another number of workers does not restore the random numbers. */
 
-/* A list of 32-bit numbers per document or word. */
+/* A list of 32-bit numbers per document or word; list i is number[begin[i]] .. number[begin[i + 1] - 1]. */
 struct list {
-    uint32_t *n; /* lengths */
+    uint32_t *n; /* lengths of the lists, in elements of list_open() */
     uint64_t *begin;
     uint32_t *number;
 };
@@ -799,7 +806,7 @@ static void list_free(struct list *l)
     TR_FREE_ALL(l->n, l->begin, l->number);
 }
 
-/* Allocates lists of n[i] elements of `bytes` bytes. */
+/* Allocates lists of n[i] elements of `bytes` bytes each, rounded up to whole 32-bit numbers. */
 static int list_open(uint64_t rows, const uint32_t *n, int bytes, struct list *l)
 {
     TR_TRY(TR_NEW(&l->begin, rows + 1));
@@ -830,8 +837,8 @@ static int keep_documents(struct tr_lda *m, tr_snapshot *snapshot)
     return tr_lda_recount(s, order.n, order.begin, order.number);
 }
 
-/* Lists the counts of words, with one group. A topic and its count are two 32-bit numbers for words with many tokens, otherwise
- * one. */
+/* Writes n_wk to a checkpoint of one group, or restores it. In wide rows, an entry is two 32-bit numbers, topic and count; in other
+ * rows it is one number, topic | count << 16. */
 static int keep_words(struct tr_lda *m, tr_snapshot *snapshot)
 {
     TR_TRY(lda_look(m));
@@ -886,7 +893,8 @@ static int lda_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     }
     if (me->worker >= 0) {
         TR_TRY(keep_documents(m, snapshot));
-        /* Values that are equal on all workers; the first worker stores them. Several groups sum totals before each sweep. */
+        /* These values are equal on all workers, so worker 0 stores them. Several groups do not need the totals: they sum them
+         * before each sweep. */
         size_t topics = m->layout.topics;
         bool restores = tr_snapshot_restores(snapshot), mine = me->worker == 0 || restores;
         struct {
@@ -910,8 +918,8 @@ static int lda_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
             tr_lda_reseed(m->sampler, (uint64_t)me->worker, (uint64_t)me->clock + 1);
         if (groups == 1) TR_TRY(keep_words(m, snapshot));
     }
-    /* The histograms in the table are used in the clock after they were pushed, if at all. In that clock they belong to the
-     * restored documents. Otherwise the table is cleared and all workers push them again. */
+    /* If the next clock fits the priors, the table contains the histograms of the restored documents: they are used and count as
+     * pushed by this worker. Otherwise the table is cleared, and the next push starts from empty histograms. */
     if (!m->histograms || !tr_snapshot_restores(snapshot)) return TR_OK;
     bool used = m->groups_before > 1 && lda_fits_before(m, me->clock);
     if (!used) tr_table_clear(m->histograms);
@@ -921,7 +929,7 @@ static int lda_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 
 /* ---- one group: the table is written at the end ---- */
 
-/* A resumed run may have tables that several groups wrote. */
+/* Clears the tables before the counts are written: the checkpoint of a resumed run may have tables of several groups. */
 static int clear_tables(tr_context *tr, void *state)
 {
     (void)tr;
@@ -939,7 +947,8 @@ static int store_counts(tr_worker *me, void *state)
     return lda_end_clock(status == TR_OK ? push_blocks(m) : status);
 }
 
-/* One group has all counts in its blocks, unless a resumed run was one of several groups. */
+/* Declares the tables as unused for the next stages if there is one group (alone), which has all counts in its blocks. A resumed
+ * run still reads the table of words, because its checkpoint may be of several groups. */
 static void rest_tables(const struct tr_lda *m, bool alone)
 {
     tr_table_rest(m->table, alone && !tr_context_continues(m->tr));
@@ -978,7 +987,7 @@ static int lda_train(void *model)
     TR_TRY(tr_run(m->tr, &train));
     rest_tables(m, false);
     if (tr_groups(m->tr) == 1) TR_TRY(tr_run(m->tr, &store));
-    /* Evaluates data.test by document completion: half of each document is predicted from the other half. */
+    /* Evaluate data.test by document completion: half of each document is predicted from the other half. */
     struct tr_lda_completion mine = {0};
     if (!m->test) return TR_OK;
     TR_TRY(tr_agree(m->tr, lda_works(m) ? tr_lda_complete_data(m, m->test, &mine) : TR_OK));
@@ -990,10 +999,10 @@ static int lda_train(void *model)
     return tr_report_figure(m->tr, "test_perplexity", perplexity);
 }
 
-/* Estimates memory. Rows: 12 bytes per word of a document during reading, or tokens with their topics. Layout: 80 bytes per
- * word on each worker while it is built, and 12 more for the servers of words if groups exchange blocks. Table: per word the
- * smaller of 2 bytes per topic and 4 bytes per token. A group has all blocks, with several groups twice (current and as
- * read): within a node its workers share them, otherwise each has three of 2 P. */
+/* Estimates memory. Rows: 12 bytes per word of a document while reading, or tokens with their topics. Layout: 80 bytes per
+ * word on each worker while it is built, and 12 bytes more for the servers of words if groups exchange blocks. Table: per word the
+ * smaller of 2 bytes per topic and 4 bytes per token. A group has all blocks, with several groups also a copy of each. On one
+ * machine the members share them; otherwise each of P members has at most 3 of the 2 P blocks. */
 static void lda_estimate(const tr_job *job, const void *settings, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_lda_settings *o = settings;
@@ -1032,7 +1041,7 @@ static const tr_method methods[] = {
     {.name = NULL},
 };
 
-/* Updates are counts and must arrive exactly. */
+/* Keys that topic models do not support. Updates are counts, so precision and filters would lose tokens. */
 static const tr_rule rules[] = {
     {"table.precision", .unused = true}, {"table.filter", .unused = true},  {"sync.weight", .unused = true},
     {"sync.stable", .unused = true},     {"sync.race", .unused = true},     {"local.*", .unused = true},
