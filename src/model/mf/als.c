@@ -1,7 +1,6 @@
-/* Alternating least squares: state of a worker, and the stage. An even clock solves for users, an odd one for items
- * and pushes the changes. With implicit ratings Σ v vᵀ over all rows of a side is summed in a separate table.
- * Evaluations use the loss that the solver computed.
- */
+/* Alternating least squares: state of a worker, and the stage. An even clock computes the rows of users, an odd clock those of
+ * items; both push the changes. With implicit ratings, a separate table contains Σ v vᵀ over all rows of a side. Evaluations use
+ * the loss that the solver computed. mf.h explains the method and the words own side, batch and arena. */
 #include "mf.h"
 
 #include <math.h>
@@ -14,7 +13,7 @@ static const struct tr_als_limits default_limits = {
 
 /* ---- batches ---- */
 
-/* Marks the rows of the other side that a row needs. Returns the number of newly marked ones. */
+/* Marks the rows of the other side that the own row side->turn[turn] needs. Returns how many of them were not marked before. */
 static size_t als_mark(const struct tr_als_side *side, size_t turn, uint8_t *needed)
 {
     size_t i = side->turn[turn], n = 0;
@@ -33,6 +32,7 @@ static void free_batches(struct tr_als_side *side)
     side->batches = side->largest = 0;
 }
 
+/* Divides the own rows into batches that need at most `most` rows of the other side each. */
 static int cut_batches(struct tr_als_side *side, size_t most, uint8_t *needed)
 {
     size_t capacity = 0, first = 0;
@@ -40,7 +40,7 @@ static int cut_batches(struct tr_als_side *side, size_t most, uint8_t *needed)
     while (first < side->n) {
         TR_TRY(TR_GROW(&side->batch, &capacity, side->batches + 1));
         struct tr_als_batch *batch = &side->batch[side->batches++];
-        /* A batch from side->turn[first] on has the rows that need at most `most` rows of the other side, and at least one row. */
+        /* Extend the batch until the next own row would need too many rows; a batch has at least one own row. */
         size_t t = first, n = 0;
         memset(needed, 0, side->n_keys);
         for (size_t before = 0; t < side->n; t++, before = n) {
@@ -61,12 +61,13 @@ static int cut_batches(struct tr_als_side *side, size_t most, uint8_t *needed)
     return TR_OK;
 }
 
-/* Divides a side into batches whose rows fit into an arena, or into half of it if there are several. */
+/* Sets the order of own rows, and divides them into batches. If one batch does not fit into the memory for arenas, batches use half
+ * of the memory, because two arenas are needed. */
 static int plan_batches(const struct tr_mf_als *als, struct tr_als_side *side)
 {
     size_t most = als->limits.arena_bytes / (als->stride * sizeof(float));
     TR_FREED uint8_t *needed = NULL;
-    /* The order is by descending number of ratings: sums that are accumulated while rows arrive then save the most work. */
+    /* Sort own rows by descending number of ratings: extending the sums of the first rows while rows arrive saves most work. */
     TR_FREED uint64_t *sorted = NULL;
     TR_TRY(TR_NEW(&side->turn, side->n));
     TR_TRY(TR_NEW(&sorted, side->n));
@@ -129,7 +130,7 @@ static int als_open(struct tr_mf *m, const struct tr_als_limits *limits)
                                                  .keys = items->key,
                                                  .n_keys = items->keys};
     for (int s = 0; s < 2; s++) TR_TRY(plan_batches(als, &als->side[s]));
-    /* two arenas; the second one is for sides with several batches */
+    /* Allocate the arenas; only sides with several batches use the second arena. */
     for (size_t a = 0; a < 2; a++) {
         struct tr_als_arena *arena = &als->arena[a];
         size_t rows = 0, keys = 0;
@@ -156,7 +157,7 @@ static int als_open(struct tr_mf *m, const struct tr_als_limits *limits)
     als->look_every = tr_max_size(
         (size_t)tr_job_number(tr_context_job(m->tr), "table.row_bytes") / (m->width * sizeof(float)), 1);
     if (!m->implicit) return TR_OK;
-    /* Σ v vᵀ over the initial values of all items */
+    /* Compute Σ v vᵀ over the initial values of all items, which the first clock uses. */
     TR_TRY(TR_NEW(&als->gram, tr_solver_gram(als->solver)));
     for (size_t i = 0; i < items->n; i++) {
         tr_mf_first_row(m, TR_MF_ITEM, first + i, als->x);
@@ -186,21 +187,21 @@ void tr_mf_als_free(struct tr_mf_als **als)
 
 /* ================ one half of a sweep ================ */
 
-/* Solves all rows of one side, given those of the other, batch by batch. Rows that a batch needs are stored in its arena as they
- * arrive. Meanwhile the previous batch is solved, or sums of this batch are accumulated, for a time that depends on the time
- * spent waiting. Rows with sums are solved first once all rows have arrived. Changes are written to the view of the side. */
+/* Own rows are solved batch by batch. The rows that a batch needs are stored in its arena as they arrive. Meanwhile the previous
+ * batch is solved, or the sums of this batch are extended, for a time that depends on the time spent waiting. When all rows have
+ * arrived, own rows with sums are solved first. Changes are written to the view of the own side. */
 
-/* Maximum number of extensions of the sums of a row while rows arrive. */
+/* Maximum number of times that the sums of an own row are extended while rows arrive. */
 enum { VISITS = 4 };
 
 static const uint32_t NOT_HERE = UINT32_MAX;
-/* In seconds: minimum waiting time that counts, maximum computation between two polls, and between two answers. */
+/* In seconds: minimum waiting time that counts, maximum computation between two polls, and minimum time between two answers. */
 static const double NOTICED = 1e-4, LONGEST = 0.05, ANSWER_EVERY = 1e-4;
 
 /* ---- gathering and solving ---- */
 
-/* Collects the ratings k .. end - 1 of a row (at most TR_ALS_CHUNK) whose rows arrived at position `from` or later. Returns
- * their number. */
+/* Collects, of the ratings k .. end - 1 of an own row (at most TR_ALS_CHUNK), those whose row of the other side has an
+ * arena->order of `from` or more. Writes these rows and targets to als->other and als->target. Returns their number. */
 static size_t als_look_up(struct tr_mf_als *als, const struct tr_als_arena *arena, uint64_t k, uint64_t end,
                           uint32_t from)
 {
@@ -217,7 +218,8 @@ static size_t als_look_up(struct tr_mf_als *als, const struct tr_als_arena *aren
     return n;
 }
 
-/* Adds the ratings of row i whose rows arrived at position `from` or later to the sums; from = 0 clears the sums first. */
+/* Adds the ratings of own row i whose row of the other side has an arena->order of `from` or more to the sums. from = 0 clears the
+ * sums first. */
 static void als_add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i, uint32_t from,
                        float *sums)
 {
@@ -230,7 +232,7 @@ static void als_add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, 
     }
 }
 
-/* Solves one row, using its sums if there are any, and writes the change to the view. */
+/* Solves the own row side->turn[turn], using its sums if it has some, and writes the change to the view. */
 static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t turn)
 {
     struct tr_als_side *side = als->now;
@@ -251,7 +253,8 @@ static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, si
         delta[k] = als->x[k] - value[k];
         value[k] = als->x[k];
     }
-    /* Evaluations use the loss of the items. If the difference of sums is inaccurate, it is summed over the ratings. */
+    /* Evaluations use the loss of the items. If the solver's difference of sums is inaccurate, compute the loss from the
+     * ratings. */
     struct tr_solve_fit fit = tr_solver_fit(als->solver);
     bool exactly = fit.cancels && side->which == TR_MF_ITEM;
     double loss = exactly ? 0 : fit.loss;
@@ -264,6 +267,7 @@ static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, si
     return TR_OK;
 }
 
+/* Solves the next own row of a batch; an error names the user or item. */
 static int solve_next(struct tr_mf_als *als, struct tr_als_arena *arena)
 {
     char why[512];
@@ -283,7 +287,7 @@ static int als_answer(struct tr_mf_als *als, double now)
     return tr_rows_meanwhile(als->now->from);
 }
 
-/* Solves the rows before `end` of a batch whose rows have all arrived. */
+/* Solves the own rows of a batch up to side->turn[end - 1]. All rows that the batch needs have arrived. */
 static int als_solve_until(struct tr_mf_als *als, struct tr_als_arena *arena, size_t end)
 {
     while (arena->solved < end) {
@@ -295,7 +299,8 @@ static int als_solve_until(struct tr_mf_als *als, struct tr_als_arena *arena, si
 
 /* ---- while rows arrive ---- */
 
-/* Returns whether enough rows have arrived for a row of the batch since its sums were last extended. */
+/* Returns whether extending the sums of own row `at` of the batch is worth it: enough rows have arrived since the last
+ * extension. */
 static bool als_is_worth(const struct tr_mf_als *als, size_t at)
 {
     const struct tr_als_arena *arena = als->filling;
@@ -305,7 +310,8 @@ static bool als_is_worth(const struct tr_mf_als *als, size_t at)
     return part * VISITS >= 1 && ratings >= als->limits.worth;
 }
 
-/* Extends the sums of the next row for which it is worth it, cyclically. Returns whether there was one. */
+/* Extends the sums of the next own row if this is worth it, otherwise of the first one. Returns false if it is worth it for
+ * neither. */
 static bool als_begin_some(struct tr_mf_als *als)
 {
     struct tr_als_arena *arena = als->filling;
@@ -321,7 +327,7 @@ static bool als_begin_some(struct tr_mf_als *als)
     return true;
 }
 
-/* Stores a row that has arrived. */
+/* Stores a row of the other side that has arrived. */
 static void als_store_row(struct tr_mf_als *als, size_t slot, const float *row)
 {
     struct tr_als_arena *arena = als->filling;
@@ -337,9 +343,10 @@ static int als_receive_row(void *state, const tr_row *row)
     als->waited += tr_now() - als->left_at;
     als_store_row(als, row->place, row->value);
     if (--als->until_look == 0) {
-        /* Compute for als->now->quantum seconds, which increases if there was waiting since the last call and decreases otherwise. */
+        /* Compute for als->now->quantum seconds. This time increases if rows were waited for since the last poll, else it
+         * decreases. */
         double begin = tr_now(), now = begin, *quantum = &als->now->quantum;
-        if (!als->ahead) *quantum = 0; /* no rows are in flight */
+        if (!als->ahead) *quantum = 0; /* no rows arrive during computation */
         else if (als->waited > NOTICED) *quantum = fmin(*quantum + als->waited, LONGEST);
         else *quantum *= 0.8;
         *quantum = fmax(*quantum, als->limits.quantum);
@@ -376,12 +383,12 @@ static int als_solve_side(struct tr_mf_als *als, bool first_clock)
         als->left_at = tr_now();
         if (!first_clock) TR_TRY(tr_rows_pull(side->from, arena->key, batch->n, als_receive_row, als));
         for (size_t slot = 0; slot < batch->n && first_clock; slot++) {
-            /* the table of items is empty: use the initial values */
+            /* The table of items is still empty: use the initial values. */
             tr_mf_first_row(als->m, TR_MF_ITEM, arena->key[slot], als->x);
             als_store_row(als, slot, als->x);
         }
         if (als->ready) TR_TRY(als_solve_until(als, als->ready, als->ready->batch->end));
-        /* rows with sums are solved now, because the next batch reuses the memory of the sums */
+        /* Solve the own rows with sums now, because the next batch reuses the memory of the sums. */
         TR_TRY(als_solve_until(als, als->filling, als->filling->batch->first + als->begun));
         als->ready = als->filling;
     }
@@ -393,7 +400,7 @@ static int als_solve_side(struct tr_mf_als *als, bool first_clock)
 
 /* ---- implicit ratings: Σ v vᵀ over all rows ---- */
 
-/* Computes the sum over this worker's rows of a side. */
+/* Computes Σ v vᵀ over this worker's rows of a side. */
 static void als_add_rows(struct tr_mf_als *als, const struct tr_als_side *side, double *gram)
 {
     memset(gram, 0, tr_solver_gram(als->solver) * sizeof *gram);
@@ -417,7 +424,7 @@ static int als_prepare(tr_worker *me, void *state)
             for (size_t k = 0; k < n; k++) keys[k] = k;
             TR_TRY(tr_view_open(side->gram_table, keys, n, TR_VIEW_UPDATE, &side->gram));
         }
-        /* A side that is solved in one batch reads the same rows after each update. */
+        /* A side with one batch pulls the same rows after each update: subscribe to them. */
         if (side->batches == 1) {
             const struct tr_als_batch *batch = &side->batch[0];
             TR_FREED tr_key *keys = NULL;
@@ -429,7 +436,7 @@ static int als_prepare(tr_worker *me, void *state)
     return tr_mf_open_tests(m);
 }
 
-/* One clock. All pulls precede all pushes. */
+/* Runs one clock. All pulls precede all pushes. */
 static int als_compute(tr_worker *me, void *state)
 {
     struct tr_mf *m = state;
@@ -460,7 +467,7 @@ static const float *als_user_row(const struct tr_mf *m, size_t i)
     return (const float *)m->als->side[TR_MF_USER].view->value + i * m->width;
 }
 
-/* The loss of the items after their solution, given the users: the state of both tables. */
+/* Reports the loss of the items, which were solved last, given the users: it is the loss of the current values in both tables. */
 static int als_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     (void)me;
@@ -471,7 +478,8 @@ static int als_evaluate(tr_worker *me, void *state, tr_report *report)
     return tr_mf_add_tests(m, als_user_row, report);
 }
 
-/* Lists the rows of both sides. The table sums up the changes of a row, which is not equal to the row in the last bits. */
+/* Writes the rows of both sides to a checkpoint, or restores them. The tables are not sufficient: they contain sums of changes,
+ * which differ from the rows by rounding errors. */
 static int als_snapshot(tr_worker *me, void *state, tr_snapshot *list)
 {
     struct tr_mf *m = state;

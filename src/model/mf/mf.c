@@ -1,4 +1,4 @@
-/* The class: settings, data, initial values, test error, model file, predict, evaluate, inspect. */
+/* Matrix factorization: settings, data, initial values, test error, model file, predict, evaluate, inspect. */
 #include "mf.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ void tr_mf_first_row(const struct tr_mf *m, enum tr_mf_side side, uint64_t numbe
     struct tr_rng rng;
     tr_rng_seed(&rng, m->seed, number, (uint64_t)side + 1);
     double rank = (double)m->rank;
-    /* Small values around 0; if no mean is subtracted, initial products equal the mean. */
+    /* Values are small and around 0. If the mean is not subtracted, initial predictions equal the mean on average. */
     double low = -0.15 * sqrt(m->spread / rank), high = -low;
     if (!m->centred && m->average > 0) low = 0, high = 2 * sqrt(m->average / rank);
     else if (m->o->nonnegative) low = 0;
@@ -79,7 +79,7 @@ int tr_mf_add_tests(struct tr_mf *m, const float *(*user)(const struct tr_mf *m,
     for (size_t i = 0; i < t->keys; i++) tr_mf_clip(m, items + i * m->width);
     for (size_t i = 0; i < t->n; i++) {
         if (t->begin[i] == t->begin[i + 1]) continue;
-        const float *row = i + 1 < t->n ? user(m, i) : NULL; /* the last row contains the cold users */
+        const float *row = i + 1 < t->n ? user(m, i) : NULL; /* the last row has the ratings by cold users */
         for (uint64_t k = t->begin[i]; k < t->begin[i + 1]; k++) {
             const float *item = t->other[k] < t->keys ? items + t->other[k] * m->width : NULL;
             double error = tr_mf_wanted(m, t->value[k]) - tr_mf_predict(m, row, item);
@@ -110,13 +110,13 @@ static int read_settings(struct tr_mf *m, const tr_job *job, const struct tr_mf_
 {
     m->o = o;
     m->by_als = tr_job_method(job) == TR_MF_ALS;
-    double default_l2 = m->by_als ? 0.1 : 0.05; /* both tuned on MovieLens */
+    double default_l2 = m->by_als ? 0.1 : 0.05; /* best values on MovieLens */
     m->rank = o->rank;
     m->implicit = o->implicit;
-    m->bias = o->bias && !o->implicit; /* pairs without interaction are 0, not the mean */
+    m->bias = o->bias && !o->implicit; /* implicit: pairs without interaction should be predicted as 0 */
     m->width = m->rank + m->bias;
-    /* sgd converges faster if the mean is subtracted. als fits it in the first half sweep, and without biases gives better
-     * factors if they include the mean. */
+    /* sgd converges faster if the mean is subtracted. als fits the mean in the first clock, and without biases it gives better
+     * factors if the mean is not subtracted. */
     m->centred = !o->implicit && (m->bias || (!m->by_als && !o->nonnegative));
     m->l2 = o->l2 == TR_JOB_AUTO ? default_l2 : o->l2;
     m->averages = tr_job_is(job, "sync.weight", "con");
@@ -138,14 +138,14 @@ static int mf_open(tr_context *tr, const void *options, void *model)
     if (tests) TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train, &m->test));
     TR_TRY(tr_data_describe(m->train, "training data"));
     if (tests) TR_TRY(tr_data_describe(m->test, "test data"));
-    const tr_data *all = tests ? m->test : m->train; /* the numbers of test data include those of training */
+    const tr_data *all = tests ? m->test : m->train; /* numbers of test data include those of training */
     m->users = m->train->row_numbers;
     m->items = m->train->columns;
     m->ratings = m->train->total_nonzeros;
     if (all->row_numbers >= UINT32_MAX || all->columns >= UINT32_MAX)
         return tr_fail(TR_ERR_DATA, "%llu users and %llu items: a factorization takes less than 2^32 of each",
                        (unsigned long long)all->row_numbers, (unsigned long long)all->columns);
-    /* mean and standard deviation of all training ratings */
+    /* Compute mean and standard deviation of all training ratings. */
     const tr_batch *rows = &m->train->rows;
     double n = (double)m->ratings, squares = 0;
     m->average = m->train->total_values / n;
@@ -157,10 +157,10 @@ static int mf_open(tr_context *tr, const void *options, void *model)
     m->spread = squares > 0 ? sqrt(squares / n) : 1;
     m->mean = m->centred ? m->average : 0;
 
-    /* Several groups pull and push whole blocks of items in every clock: the items of a block are on few servers. */
+    /* Several groups pull and push whole blocks of items in every clock: place the items of a block on few servers. */
     bool in_blocks = !m->by_als && tr_groups(tr) > 1 && !tr_job_given(tr_context_job(tr), "table.block");
     tr_table_options items = {.block = in_blocks ? m->items / (uint64_t)tr_servers(tr) + 1 : 0};
-    /* a table of one row would have a key for each column */
+    /* A table of one row would have a key for each column, so tables get at least two rows. */
     TR_TRY(tr_table_create(tr, "users", TR_F32, m->users + (m->users == 1), m->width, &m->user_table));
     TR_TRY(tr_table_create_with(tr, "items", TR_F32, m->items + (m->items == 1), m->width, &items,
                                 &m->item_table));
@@ -174,7 +174,7 @@ static int mf_train(void *model)
 {
     struct tr_mf *m = model;
     TR_TRY(m->by_als ? tr_mf_als_train(m, NULL) : tr_mf_sgd_train(m));
-    if (!m->implicit && m->last.objective > 1.05 * m->spread) /* on the scheduler */
+    if (!m->implicit && m->last.objective > 1.05 * m->spread) /* only the scheduler knows the objective */
         tr_warn(
             m->tr,
             "warning:       the error of the training ratings is %.6g, worse than %.6g of their mean: lower "
@@ -185,11 +185,11 @@ static int mf_train(void *model)
 
 /* ================ the model file ================ */
 
-/* Datasets: /users and /items (rows of `rank` factors), /user_bias and /item_bias (if the model has biases), /user_ids and
- * /item_ids (names of the rows in the data: whole numbers, or texts padded with zeros). A prediction is the inner product of
- * the rows, plus the mean if centred, plus both biases. */
+/* Datasets of model.h5: /users and /items (rows of `rank` factors), /user_bias and /item_bias (if the model has biases), /user_ids
+ * and /item_ids (names of the rows in the data: whole numbers, or texts padded with zeros). A prediction is the inner product of
+ * the two rows, plus the mean if centred, plus both biases. */
 
-/* Gives the writer of model.h5 factors or biases from the table: rows first .. first + n - 1. */
+/* Writes factors or biases of the rows first .. first + n - 1 of the table m->written to `values`. */
 static int fill_rows(void *mf, uint64_t first, size_t n, void *values)
 {
     const struct tr_mf *m = mf;
@@ -217,7 +217,7 @@ static int list_side(struct tr_mf *m, tr_fields *f, enum tr_mf_side which)
     if (m->bias)
         TR_TRY(tr_field_filled(f, biases[which], TR_FIELD_F32, n, 0, "biases", fill_rows, &side->bias));
     if (!tr_fields_read(f) || !m->bias) return TR_OK;
-    float *row; /* in the form of the tables: factors followed by the bias */
+    float *row; /* rows as in the tables: factors followed by the bias */
     TR_TRY(TR_NEW(&row, n * m->width));
     for (uint64_t i = 0; i < n; i++) {
         memcpy(row + i * m->width, side->row + i * m->rank, m->rank * sizeof *row);
@@ -289,16 +289,17 @@ int tr_mf_best(const struct tr_mf *m, uint64_t user, size_t *n, uint64_t **item,
     return TR_OK;
 }
 
+/* State of predict and evaluate. */
 struct asking {
     struct tr_mf *m;
     tr_query *query;
-    bool *seen; /* --top: users whose items were printed */
-    char *cold; /* --top: the last unknown user whose items were printed */
+    bool *seen; /* --top, per user: whether its items were printed */
+    char *cold; /* --top: name of the last unknown user whose items were printed */
     uint64_t cold_users, cold_items, ratings;
     double squares, absolutes;
 };
 
-/* Returns the number of a name, or UINT64_MAX if it is unknown. */
+/* Returns the index of the user or item with this name, or UINT64_MAX if the name is unknown. */
 static uint64_t number_of(const struct tr_mf *m, enum tr_mf_side side, const char *id, size_t length)
 {
     uint64_t number;
@@ -315,6 +316,7 @@ static double mf_predicted(struct asking *a, const tr_rating *rating)
     return tr_mf_predict_saved(a->m, user, item);
 }
 
+/* Prints a note about unknown users and items, if there were some. */
 static void note_cold(const struct asking *a)
 {
     if (a->cold_users + a->cold_items == 0) return;
@@ -326,7 +328,7 @@ static void note_cold(const struct asking *a)
               a->m->bias ? "predicted by the mean and the bias of the other side" : "predicted by the mean");
 }
 
-/* The same for --top. */
+/* Prints a note about unknown users for --top. */
 static void note_cold_users(const struct asking *a)
 {
     if (a->cold_users == 0) return;
@@ -373,7 +375,7 @@ static int print_best(struct asking *a, const char *user, size_t length, uint64_
     return TR_OK;
 }
 
-/* Prints the best items of each user once; for unknown users once per run of consecutive lines. */
+/* Prints the best items of a user, unless they were printed before (of an unknown user: for the previous line). */
 static int predict_user(void *state, const tr_rating *rating)
 {
     struct asking *a = state;
@@ -517,9 +519,9 @@ static void mf_close(void *model)
     free(m->method);
 }
 
-/* Estimates memory. Rows: ratings by user and by item, or during reading, 20 bytes each, plus ratings received from others.
- * sgd: factors of this worker's users, and two blocks of items per worker, shared within a node. als: factors of its users
- * and items, the arena of rows of the other side, and the subscriptions of the node for each side. */
+/* Estimates memory. Rows: ratings by user and by item, or while reading, 20 bytes each, plus ratings received from other workers.
+ * sgd: factors of the worker's users, and two blocks of items per worker, shared on a machine. als: factors of the worker's users
+ * and items, the arenas, and the subscriptions of the machine for each side. */
 static void mf_estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     double workers = size->workers, row = 4 * (double)((const struct tr_mf_options *)options)->rank,

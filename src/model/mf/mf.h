@@ -98,7 +98,7 @@ struct tr_mf_lists {
     size_t n;        /* number of rows */
     uint64_t *begin; /* row i has the ratings begin[i] .. begin[i + 1] - 1 */
     uint32_t *other; /* per rating: index in `key` of the item (if rows are users), or of the user */
-    float *value;    /* per rating */
+    float *value;    /* per rating: its value */
     tr_key *key;     /* numbers of the items (or users) that occur, ascending */
     size_t keys;
 };
@@ -180,7 +180,7 @@ struct tr_mf {
     uint64_t implicit; /* 1: ratings are counts of interactions */
     double average;    /* mean of all training ratings */
     double l2;         /* λ */
-    /* Last evaluation, on the scheduler or from the file. objective: RMSE on the training ratings; metric: RMSE on the test
+    /* Last evaluation, on the scheduler or from the file. objective: RMSE on the training ratings; metric[0]: RMSE on the test
      * ratings, NaN without test ratings. */
     tr_evaluation last;
     char *method;

@@ -1,27 +1,26 @@
 /* Factorization by stochastic gradient descent.
  *
- * A clock is a full rotation on one part of the users. In each round a member has a block of items and trains on the ratings
- * of these items by its users of the part: no two members change the same row at the same time, and every rating is used
- * once per epoch. Factors of users stay with their worker until the end. With several groups, a block is read from the table
- * "items" at the begin of a clock and its change is added at the end; with one group the block is authoritative and the table
- * follows. A clock may have several rotations, each on some of the users of the part: information between users and items
- * then spreads faster, at the price of shorter rounds.
+ * A clock trains on one part of the users: it is one or more rotations of the blocks of items through the group. In each round a
+ * member has a block and trains on the ratings of its items by its own users in the part. No two members change the same row at
+ * the same time, and every rating is used once per epoch. Factors of users stay with their worker until the end. With several
+ * groups, a block is read from the table "items" at the start of a clock, and its change is added to the table at the end; with
+ * one group, blocks have the current values, and the table is updated from them. If a clock has several rotations, each uses some
+ * of the part's users: information then spreads faster between users and items, at the price of shorter rounds.
  *
  * Ratings are standardised to (r - average) / spread, so that the same rates fit all scales. Biases start at shrunk means.
- * Rates decrease to 0 as (1 - fraction of completed clocks)^0.7, which needs at most half the epochs of any constant rate for
- * the same error. With adagrad the rate of a row is also divided by the square root of the sum of its mean squared gradients
+ * Rates decrease to 0 as (1 - fraction of completed clocks)^0.7; any constant rate needs at least twice the epochs for the same
+ * error. With adagrad the rate of a row is also divided by the square root of the sum of its mean squared gradients
  * (Chin et al., A learning-rate schedule for stochastic gradient methods to matrix factorization, 2015; here one sum per
- * row).
- */
+ * row). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "mf.h"
 
-enum { TR_MF_BATCH = 16 }; /* maximum number of ratings per step */
+enum { TR_MF_BATCH = 16 }; /* maximum number of ratings in a batch */
 
-/* Vectors wider than those of the level are passed between inlined functions only: no ABI is involved. */
+/* GCC warns that passing wide vectors depends on the ABI. Here only inlined functions have such arguments. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 #define TR_KERNEL "mf/sgd_kernel.h"
 #include "../levels.h"
@@ -34,29 +33,29 @@ double tr_mf_tile_pass(const struct tr_mf_pass *pass, const struct tr_mf_tile *t
 
 struct tr_mf_sgd {
     struct tr_mf *m;
-    bool adagrad, plain_l2;         /* plain_l2: model.l2_weighted no */
-    size_t depth, blocks;           /* blocks per worker between two clocks; blocks of the group */
-    size_t parts;                   /* clocks per epoch */
-    size_t turns;                   /* rotations per clock */
-    size_t pad;                     /* floats per row */
-    float factor, bias;             /* units of factors and biases: value in the table / value here */
+    bool adagrad, plain_l2;         /* solve.optimizer adagrad; model.l2_weighted no */
+    size_t depth, blocks;           /* numbers of blocks of a worker between two clocks, and of the group */
+    size_t parts;                   /* number of parts of the users, and of clocks per epoch */
+    size_t turns;                   /* number of rotations per clock */
+    size_t pad;                     /* number of floats per row in memory */
+    float factor, bias;             /* value in a table / value in memory, for factors and for biases */
     uint64_t *first_item;           /* blocks + 1 numbers: first item of each block */
-    float *user_start, *item_start; /* initial biases of users, and of items of this worker's first blocks */
-    float *item_share;              /* model.l2_weighted no: of these items, as in struct tr_mf_rows */
+    float *user_start, *item_start; /* initial biases: of this worker's users; of the items in `keys` */
+    float *item_share;              /* plain_l2: tr_mf_rows.share of the items in `keys` */
     tr_rotation *rotation;
     struct tr_mf_tiling tiling;
-    float *memory, *spare; /* rows of users; scratch memory for one row */
-    struct tr_mf_rows user;
-    /* View of the blocks in a clock's last rounds, NULL if nobody reads the table during training; after training of the
-     * current blocks. */
+    float *memory, *spare;  /* memory of `user`; scratch memory for one row */
+    struct tr_mf_rows user; /* rows of this worker's users */
+    /* During training: view of the blocks that this worker has in the last rounds of a clock; NULL: no rank reads the table. After
+     * training with one group: view of the items in `keys`. */
     tr_view *items;
-    tr_view *users; /* after training */
-    tr_key *keys;   /* items of the blocks in a clock's first rounds */
+    tr_view *users; /* after training: view of this worker's users */
+    tr_key *keys;   /* items of the blocks that this worker has in the first rounds of a clock */
 
-    double squares, ratings; /* sum of squared errors in this epoch, and their number */
+    double squares, ratings; /* sum of squared errors in this epoch, and number of ratings in it */
 
-    /* After a restart: the first clock, and the number of groups in the checkpoint. With one group the blocks are newer than
-     * the table; with several the table contains the items. */
+    /* After a restart: the first clock, and the number of groups in the checkpoint (0: no restart). A checkpoint of one group
+     * contains the blocks, because they are newer than the table; with several groups the table contains the items. */
     int64_t first_clock, groups_before;
 };
 
@@ -79,14 +78,15 @@ static size_t sgd_padded(size_t n)
     return (n + TR_MF_ALIGN - 1) / TR_MF_ALIGN * TR_MF_ALIGN;
 }
 
-/* Floats for n rows with biases, sums and shares. before: also for a copy of the rows at the begin of the clock, in blocks of
- * several groups. */
+/* Returns the number of floats for n rows with biases, sums and shares. before: also for a copy of the rows at the start of a
+ * clock, which blocks have if there are several groups. */
 static size_t floats_of(const struct tr_mf_sgd *s, size_t n, bool before)
 {
     size_t numbers = sgd_padded(n) * ((size_t)s->m->bias + s->adagrad + s->plain_l2);
     return n * s->pad + numbers + (before ? n * s->m->width : 0);
 }
 
+/* Returns the n rows in `memory`. *before: their copy (see floats_of()); before may be NULL. */
 static struct tr_mf_rows rows_in(const struct tr_mf_sgd *s, float *memory, size_t n, float **before)
 {
     struct tr_mf_rows rows = {.row = memory};
@@ -98,13 +98,14 @@ static struct tr_mf_rows rows_in(const struct tr_mf_sgd *s, float *memory, size_
     return rows;
 }
 
-/* Convert row i to the units of the tables, and back. */
+/* Converts row i in memory to a row of a table. */
 static void row_out(const struct tr_mf_sgd *s, const struct tr_mf_rows *rows, size_t i, float *out)
 {
     for (size_t k = 0; k < s->m->rank; k++) out[k] = rows->row[i * s->pad + k] * s->factor;
     if (s->m->bias) out[s->m->rank] = rows->bias[i] * s->bias;
 }
 
+/* Converts a row of a table to row i in memory. */
 static void row_in(const struct tr_mf_sgd *s, const float *in, const struct tr_mf_rows *rows, size_t i)
 {
     for (size_t k = 0; k < s->m->rank; k++) rows->row[i * s->pad + k] = in[k] / s->factor;
@@ -124,13 +125,14 @@ static size_t items_of(const struct tr_mf_sgd *s, size_t block)
     return (size_t)(s->first_item[block + 1] - s->first_item[block]);
 }
 
-/* Number of items of the `depth` blocks that start with this one. */
+/* Returns the number of items in `depth` consecutive blocks, the first of which is `block`. */
 static size_t items_from(const struct tr_mf_sgd *s, size_t block)
 {
     return (size_t)(s->first_item[block + s->depth] - s->first_item[block]);
 }
 
-/* First of the blocks that this worker has in the first rounds of a clock, and in the last rounds. */
+/* Returns the first of the `depth` consecutive blocks that this worker has in the first rounds of a clock; last_block(): in the
+ * last rounds. */
 static size_t first_block(const struct tr_mf_sgd *s, const tr_worker *me)
 {
     return (size_t)me->member * s->depth;
@@ -143,13 +145,13 @@ static size_t last_block(const struct tr_mf_sgd *s, const tr_worker *me)
 
 /* ---- preparation: blocks and initial biases ---- */
 
-/* Chooses the number of rotations per clock. In the first rotation members fit different factors, which must be reconciled
- * later, so it should be short; but a round should take longer than the transfer of a block. (Generated ratings, 9M of rank
- * 32, two workers, 3 epochs, held-out RMSE with 1, 2, 4, 8 and 16 rotations per epoch: 0.772, 0.767, 0.764, 0.762, 0.762.)
- * At 1 Gbit/s the transfer of an item's row takes as long as the steps on about 60 of its ratings, for any rank: between
- * hosts each visit must have at least LEAST_VISIT. More rotations do not improve public data: Jester sends 31 kB per rank and
- * pass on 2 hosts, 49 on 16, 22 on 32, and MovieLens 100K 274 on 2 and 275 on 16; with 8 rotations (MovieLens on 16 hosts: 2)
- * 117, 137 and 169, 1833 and 468, and the held-out RMSE after 8 epochs is the same within 0.0002. */
+/* Returns the number of rotations per clock. In the first rotation members fit different factors, which must be reconciled later,
+ * so it should be short; but a round should take longer than the transfer of a block. (Generated ratings, 9M of rank 32, two
+ * workers, 3 epochs, held-out RMSE with 1, 2, 4, 8 and 16 rotations per epoch: 0.772, 0.767, 0.764, 0.762, 0.762.) At 1 Gbit/s the
+ * transfer of an item's row takes as long as the steps on about 60 of its ratings, for any rank. Between machines, an item must
+ * therefore have at least LEAST_VISIT ratings per round and member on average. Public data do not need more rotations: with 8
+ * instead of the number chosen here, the held-out RMSE of Jester and of MovieLens 100K after 8 epochs is equal within 0.0002, but a
+ * rank sends 3 to 8 times as much per epoch (Jester on 2 machines 117 instead of 31 kB, MovieLens 1833 instead of 274 kB). */
 static size_t choose_turns(const struct tr_mf_sgd *s, const tr_worker *me, double ratings)
 {
     enum { LEAST_ROUND = 16384, LEAST_VISIT = 150, MOST_TURNS = 8 };
@@ -160,8 +162,8 @@ static size_t choose_turns(const struct tr_mf_sgd *s, const tr_worker *me, doubl
     return (size_t)fmax(1, turns);
 }
 
-/* Initial biases are those of a model without factors: means of an item's ratings, and means of a user's residuals, shrunk by
- * this number of additional average ratings. Gradient steps would need more than an epoch to reach them. */
+/* Initial biases are those of a model without factors: means of an item's ratings, and means of a user's residuals. They are shrunk
+ * as if each row had this number of additional average ratings. Gradient steps would need more than an epoch to reach them. */
 static const double prior_ratings = 5;
 
 /* Returns the shrunk mean of n ratings whose differences from the average sum up to `sum`. */
@@ -172,6 +174,7 @@ static float shrunk_mean(const struct tr_mf_sgd *s, double n, double sum)
 
 /* ---- state of a worker ---- */
 
+/* Lists the items of `depth` consecutive blocks, the first of which is `block`. */
 static int sgd_list_keys(const struct tr_mf_sgd *s, size_t block, tr_key **keys)
 {
     size_t n = items_from(s, block);
@@ -196,7 +199,7 @@ static int sgd_plan(struct tr_mf_sgd *s, tr_worker *me)
     TR_TRY(TR_NEW(&count, keys));
     TR_TRY(TR_NEW(&sum, keys));
 
-    /* number and sum of the ratings of each key over the group, whose members have the same keys */
+    /* Count and sum the ratings of each item over the group, whose members have the same keys. */
     for (uint64_t k = 0; rows->n > 0 && k < rows->begin[rows->n]; k++) {
         count[rows->column[k]]++;
         sum[rows->column[k]] += (double)tr_value_at(rows, k);
@@ -204,7 +207,7 @@ static int sgd_plan(struct tr_mf_sgd *s, tr_worker *me)
     TR_TRY(tr_group_sum(me, count, keys));
     TR_TRY(tr_group_sum(me, sum, keys));
 
-    /* blocks with similar numbers of the group's ratings */
+    /* Divide the items into blocks with similar numbers of the group's ratings. */
     TR_TRY(TR_NEW(&s->first_item, s->blocks + 1));
     TR_TRY(TR_NEW(&bound, s->blocks + 1));
     for (size_t j = 0; j < keys; j++) all += count[j];
@@ -216,7 +219,7 @@ static int sgd_plan(struct tr_mf_sgd *s, tr_worker *me)
     s->first_item[s->blocks] = m->items;
     size_t block = first_block(s, me), n = items_from(s, block);
     uint64_t first = s->first_item[block];
-    if (m->bias) { /* initial biases of this worker's users, and of the items of its first blocks */
+    if (m->bias) { /* set user_start and item_start */
         TR_FREED float *start = NULL;
         TR_TRY(TR_NEW(&start, keys));
         TR_TRY(TR_NEW(&s->item_start, n));
@@ -236,8 +239,8 @@ static int sgd_plan(struct tr_mf_sgd *s, tr_worker *me)
         }
     }
     if (!s->plain_l2) return TR_OK;
-    /* λ of a row counts once per epoch, so each of its ratings has a fraction of it. Each group counts its own ratings, and the
-     * steps of groups are added. */
+    /* λ of a row applies once per epoch, so each rating of the row has a fraction of λ. Each group counts only its own ratings; if
+     * the steps of groups are added, λ is also divided by the number of groups. */
     double groups = m->averages ? 1 : me->groups;
     TR_TRY(TR_NEW(&s->item_share, n));
     for (size_t j = 0; j < keys; j++)
@@ -259,7 +262,8 @@ static int sgd_prepare(tr_worker *me, void *state)
     for (size_t b = 0; b < s->blocks; b++)
         bytes[b] = floats_of(s, items_of(s, b), me->groups > 1) * sizeof(float);
     TR_TRY(tr_rotation_open(me, bytes, 1, &s->rotation));
-    /* A tile has half of a typical L2 cache, and a minimum of long rows, so that visits are long. */
+    /* A tile occupies half of a typical L2 cache. It has a minimum number of items even if rows are long, so that visits are
+     * long. */
     enum { TILE_BYTES = 640 << 10, LEAST_TILE_ITEMS = 2048, MOST_TILE_ITEMS = 1 << 16 };
     size_t fit = tr_min_size(TILE_BYTES / (s->pad * sizeof(float)), MOST_TILE_ITEMS);
     TR_TRY(tr_mf_tile_ratings(train, s->parts * s->turns, s->blocks, s->first_item,
@@ -273,7 +277,7 @@ static int sgd_prepare(tr_worker *me, void *state)
     }
     tr_data_forget(m->train); /* the tiles replace the ratings */
     TR_TRY(sgd_list_keys(s, first_block(s, me), &s->keys));
-    /* the table is read during training by other groups, for test data, or after a restart */
+    /* During training the table is read by other groups, by evaluations on test data, and after a restart. */
     if (me->groups > 1 || m->test || tr_context_continues(m->tr)) {
         TR_FREED tr_key *last = NULL;
         TR_TRY(sgd_list_keys(s, last_block(s, me), &last));
@@ -285,10 +289,9 @@ static int sgd_prepare(tr_worker *me, void *state)
 
 /* ---- a block ---- */
 
-/* Destination of pulled rows. */
 struct arriving {
     const struct tr_mf_sgd *s;
-    const struct tr_mf_rows *rows;
+    const struct tr_mf_rows *rows; /* destination of pulled rows */
 };
 
 static int sgd_store_row(void *state, const tr_row *row)
@@ -302,11 +305,11 @@ static int sgd_store_row(void *state, const tr_row *row)
 
 /* ---- a clock ---- */
 
-/* With adagrad the initial rate is proportional to 1 / √epochs. With 1 / epochs, more epochs ended further from the minimum;
- * with a constant rate 20 epochs overfit where 5 underfit. (RMSE in training and held out after 5, 20 and 40 epochs, rank 32:
- * MovieLens 100K .857 .922, .797 .911, .766 .910; Jester 3.55 4.034, 3.20 4.028, 3.10 4.039; at 0.7 / epochs MovieLens .847
- * .919, .864 .931, .869 .934.) With solve.decay the rate does not depend on the number of epochs, which may be raised
- * later. */
+/* Returns the rate of a clock. With adagrad the initial rate is proportional to 1 / √epochs. With a rate proportional to 1 /
+ * epochs, jobs of more epochs ended further from the minimum; with a constant initial rate 20 epochs overfit where 5 underfit.
+ * (RMSE in training and held out after 5, 20 and 40 epochs, rank 32: MovieLens 100K .857 .922, .797 .911, .766 .910; Jester 3.55
+ * 4.034, 3.20 4.028, 3.10 4.039; at 0.7 / epochs MovieLens .847 .919, .864 .931, .869 .934.) With solve.decay the rate does not
+ * depend on the number of epochs, so that a job can continue with more epochs. */
 static double rate_at(const struct tr_mf_sgd *s, int64_t clock)
 {
     const struct tr_mf_options *o = s->m->o;
@@ -322,9 +325,9 @@ static struct tr_mf_rows rows_of(const struct tr_mf_sgd *s, const tr_block *bloc
     return rows_in(s, block->memory, items_of(s, (size_t)block->number), before);
 }
 
-/* Fills the blocks that a worker has at the begin of a clock. At clock 0 they receive the initial values. Blocks of one group are
- * then complete (after a restart from the checkpoint): there is no need to wait for blocks in transfer. Blocks of several groups
- * are pulled. */
+/* Fills the blocks that a worker has at the start of a clock. At clock 0 they get the initial values. Later, blocks of several
+ * groups are pulled from the table, in the first clock after a restart also those of one group unless the checkpoint contained
+ * them. In other clocks blocks of one group have their values, so nothing is done or waited for. */
 static int sgd_fill_blocks(struct tr_mf_sgd *s, tr_worker *me)
 {
     bool first_clock = me->clock == s->first_clock, kept = first_clock && s->groups_before == 1,
@@ -350,8 +353,9 @@ static int sgd_fill_blocks(struct tr_mf_sgd *s, tr_worker *me)
     return TR_OK;
 }
 
-/* Writes the change of a block to the update. The table starts with zeros, or with the last state pushed by one group; the
- * difference from there to the initial values is pushed by the first group, or by all if updates are averaged. */
+/* Writes the change of a block to s->items->delta. In the first clock the table contains zeros, or, after a restart from a
+ * checkpoint of one group, older values: the first group pushes the difference from these to its values; if updates are averaged,
+ * all do. */
 static void sgd_list_changes(struct tr_mf_sgd *s, const tr_worker *me, size_t block,
                              const struct tr_mf_rows *rows, const float *before)
 {
@@ -383,14 +387,15 @@ static int sgd_compute(tr_worker *me, void *state)
         .mean = m->centred ? 0 : (float)(-m->average / m->spread),
         .rate = (float)rate_at(s, me->clock),
         /* Biases start near their optimum; steps as large as those of factors would add noise. (MovieLens 100K, rank 32,
-         * 6 epochs, held-out RMSE with factors of 1, 0.3 and 0.1: 0.926, 0.920, 0.920.) */
+         * 6 epochs, held-out RMSE with bias_part 1, 0.3 and 0.1: 0.926, 0.920, 0.920.) */
         .bias_part = 0.1f,
         .l2 = l2,
         .bias_l2 = l2,
         .crowd = m->averages ? 1 : (float)me->groups,
         .nonnegative = m->o->nonnegative,
         .spare = s->spare};
-    /* The table of one group is read only in evaluations on test data, and updated completely after training. */
+    /* due: push the blocks in this clock. With one group only evaluations on test data read the table before the end of
+     * training. */
     int64_t every = m->report_every * (int64_t)s->parts, now = me->clock + 1;
     bool due = me->groups > 1 || (m->test && (every == 0 || now % every == 0));
     if ((size_t)me->clock % s->parts == 0) s->squares = s->ratings = 0;
@@ -436,7 +441,7 @@ static int sgd_evaluate(tr_worker *me, void *state, tr_report *report)
 
 /* ---- checkpoints: users, and the blocks of items that are newer than the table ---- */
 
-/* An array of a block. */
+/* The arrays of a block in checkpoints: row, bias and sum of struct tr_mf_rows. */
 enum part { FACTORS, BIASES, SQUARES };
 
 static float *part_of(const struct tr_mf_rows *rows, enum part part)
@@ -444,7 +449,7 @@ static float *part_of(const struct tr_mf_rows *rows, enum part part)
     return part == FACTORS ? rows->row : part == BIASES ? rows->bias : rows->sum;
 }
 
-/* Copies an array of the current blocks to contiguous memory (out), or back. */
+/* Copies an array of this worker's current blocks to contiguous memory (out), or from there. */
 static int sgd_copy_blocks(struct tr_mf_sgd *s, enum part part, size_t columns, float *memory, bool out)
 {
     for (size_t d = 0; d < s->depth; d++) {
@@ -460,7 +465,8 @@ static int sgd_copy_blocks(struct tr_mf_sgd *s, enum part part, size_t columns, 
     return TR_OK;
 }
 
-/* items: total number; first: index of this worker's first item. */
+/* Writes an array of the current blocks to a checkpoint, or restores it. items: number of rows of the whole array; first, n: rows
+ * of this worker. */
 static int snapshot_items(struct tr_mf_sgd *s, tr_snapshot *snapshot, const char *name, uint64_t items,
                           uint64_t first, size_t n, size_t columns, enum part part)
 {
@@ -494,14 +500,15 @@ static int sgd_snapshot(tr_worker *me, void *state, tr_snapshot *list)
     if (s->adagrad) TR_TRY(tr_snapshot_rows(list, "user_squares", TR_F32, users, 1, row, 0, n, s->user.sum));
     if (me->worker < 0) return TR_OK;
 
-    /* The current blocks, and the pushed values of the blocks of the last rounds. With several groups the table contains the
-     * items. Every group has its own squares; an additional group after a restart starts with those of another. */
+    /* One group writes its current blocks, and the values last pushed for the blocks of the last rounds; with several groups the
+     * table contains the items. Every group has its own squares; if a restart adds groups, they start with squares of another
+     * group. */
     size_t number = first_block(s, me), mine = items_from(s, number), last = last_block(s, me);
     uint64_t items = s->m->items, first = s->first_item[number], group = (uint64_t)(me->group % groups);
     if (groups == 1) {
         TR_TRY(snapshot_items(s, list, "items", items, first, mine, s->pad, FACTORS));
         if (s->m->bias) TR_TRY(snapshot_items(s, list, "item_biases", items, first, mine, 1, BIASES));
-        /* the values that were pushed to the table; zeros if no rank reads it */
+        /* The pushed values are zeros if no rank reads the table during training. */
         size_t pushed = items_from(s, last), width = s->m->width;
         TR_FREED float *nothing = NULL;
         if (!s->items) TR_TRY(TR_NEW(&nothing, pushed * width));
@@ -525,8 +532,8 @@ static int prepare_end(tr_worker *me, void *state)
     return tr_view_open(m->item_table, s->keys, items_from(s, first_block(s, me)), TR_VIEW_UPDATE, &s->items);
 }
 
-/* Pushes the blocks of one group. If several groups had completed the training before a restart, the table is complete and
- * the blocks are empty. */
+/* Pushes the blocks of one group. Does nothing if several groups had completed the training before a restart: then the table is
+ * complete and the blocks are empty. */
 static int push_items(tr_worker *me, struct tr_mf_sgd *s)
 {
     if (me->groups > 1 || s->groups_before != 1) return TR_OK;
@@ -597,7 +604,7 @@ int tr_mf_sgd_train(struct tr_mf *m)
                       .evaluate = sgd_evaluate,
                       .summarize = tr_mf_summarize,
                       .snapshot = sgd_snapshot};
-    tr_table_leave_out(m->user_table); /* zeros until the end of training */
+    tr_table_leave_out(m->user_table); /* the table contains zeros until the end of training */
     TR_TRY(tr_run(m->tr, &train));
     tr_stage end = {.name = "end", .state = m, .clocks = 1, .prepare = prepare_end, .compute = push_end};
     return tr_run(m->tr, &end);
