@@ -5,7 +5,7 @@
 
 #include "trireme/cpu.h"
 
-static const double tiny = 1e-12; /* the least share of a class */
+static const double tiny = 1e-12; /* smaller shares and means are raised to it, before a logarithm is taken */
 
 /* ---- logistic: log(1 + exp(-y m)) ---- */
 
@@ -57,7 +57,7 @@ const struct tr_loss tr_loss_logistic = {
               .lightgbm = "binary sigmoid:1",
               .xgboost = {"binary:logistic", "reg_loss_param", "scale_pos_weight", "1", "5E-1"}}};
 
-/* ---- softmax: -log(exp(m_y) / Σ exp(m_k)), of trees. Linear models have it as logistic of more than two classes ---- */
+/* ---- softmax: -log(exp(m_y) / Σ exp(m_k)), for trees. Linear models use it as `logistic` of more than two classes ---- */
 
 static double softmax_constant(double share)
 {
@@ -250,7 +250,7 @@ const struct tr_loss tr_loss_quantile = {
               .lightgbm = "quantile",
               .xgboost = {"reg:squarederror", "reg_loss_param", "scale_pos_weight", "1", "0"}}};
 
-/* ---- absolute: |y - m|, of trees, which are grown by the slopes of the median's pinball loss ---- */
+/* ---- absolute: |y - m|, for trees. They grow by the gradients of the quantile loss with s = 1/2, which is |y - m| / 2 ---- */
 
 static double absolute_value(double m, double y, double s)
 {
@@ -384,7 +384,7 @@ static const struct tr_loss tr_loss_logcosh = {.type = "logcosh",
 
 /* ---- the lists ---- */
 
-/* The values of model.type, and those of model.objective with the struct that each stands for. */
+/* LINEAR_LOSSES: the values of model.type. TREE_LOSSES: the values of model.objective, each with the name of its struct. */
 #define LINEAR_LOSSES(X) X(logistic) X(linear) X(svm) X(l2svm) X(huber) X(quantile) X(poisson) X(logcosh)
 #define TREE_LOSSES(X)                                                                                       \
     X(logistic, logistic)                                                                                    \

@@ -1,14 +1,13 @@
-/* The losses of linear models and of trees. Each loss is one struct in loss.c; everything that the engine knows of a loss is a
- * member of it. A new loss is a struct there, and its name in the list at the end of that file.
+/* The losses of linear models and of trees. Each loss is one struct tr_loss in loss.c; the engine knows no other properties of a
+ * loss than its members. A new loss is a struct in loss.c, and its name in the list at the end of that file.
  *
  * A model minimises F = (1/n) Σ φ(m_i, y_i) + penalty, where m_i is the margin of row i (w · x_i, or the sum of the leaves) and
- * y_i its label: ±1 for classifiers, a number for regression. A shape s is a parameter of the loss itself (enum
- * tr_loss_shape).
+ * y_i its label: ±1 for classifiers, a number for regression. The shape s is a parameter of the loss, for example the delta of
+ * huber (enum tr_loss_shape).
  *
- * The dual of a linear model is D(α) = -(λ/2) |w(α)|² - (1/n) Σ φ*(-α_i), w(α) = Σ α_i x_i / (λ n). F(w) - D(α) bounds the
- * distance from the optimum. Dual variables are stored as a = y α for classifiers, where a ≥ 0, and as a = α for regression
- * (Hsieh et al. 2008; Yu, Huang and Lin 2011).
- */
+ * The dual of a linear model with the penalty (λ/2) |w|² is D(α) = -(λ/2) |w(α)|² - (1/n) Σ φ*(-α_i), where α_i is the dual
+ * variable of row i, φ* the convex conjugate of φ, and w(α) = Σ α_i x_i / (λ n). F(w) is at most F(w) - D(α) above its minimum.
+ * Variables are stored as a = y α for classifiers, where a ≥ 0, and as a = α for regression (Hsieh et al. 2008; Yu et al. 2011). */
 #ifndef TR_LOSS_H
 #define TR_LOSS_H
 
@@ -19,81 +18,85 @@
 
 enum tr_loss_labels { TR_LABELS_CLASSES, TR_LABELS_NUMBERS, TR_LABELS_COUNTS };
 
-/* The job key that a shape is read from, without «model.». */
+/* The job key whose value is the shape of a loss. tr_shape_name: the key without «model.»; NULL for TR_SHAPE_NONE. */
 enum tr_loss_shape { TR_SHAPE_NONE, TR_SHAPE_DELTA, TR_SHAPE_QUANTILE, TR_SHAPES };
 extern const char *const tr_shape_name[TR_SHAPES];
 
-/* Gradients g and curvatures h of n scores for the next tree. parameter: the label of the positive class for classifiers,
- * otherwise the shape. */
+/* Computes the gradient g and the curvature h of the loss at each of n scores, from which trees grow the next tree. parameter: the
+ * label of the positive class for classifiers, otherwise the shape. */
 typedef void tr_loss_gradients(const float *score, const float *label, size_t n, float parameter, float *g,
                                float *h);
 
 struct tr_loss {
-    const char *type;      /* value of model.type of linear models; NULL: not for them */
-    const char *objective; /* value of model.objective of trees; NULL: not for them */
+    const char *type;      /* value of model.type that selects the loss; NULL: not for linear models */
+    const char *objective; /* value of model.objective that selects the loss; NULL: not for trees */
     enum tr_loss_labels labels;
     enum tr_loss_shape shape;
-    bool joint; /* one loss of the margins of all classes: the functions of one margin are NULL */
+    bool joint; /* the loss depends on the margins of all classes; value, slope and so on are NULL */
 
-    double (*value)(double m, double y, double s);
+    double (*value)(double m, double y, double s);                   /* φ(m, y) */
     double (*slope)(double m, double y, double s);                   /* dφ/dm */
     double (*curvature)(double m, double y, double slope, double s); /* d²φ/dm²; NULL: 0 almost everywhere */
     double (*conjugate)(double a, double y);                         /* φ*(-α); NULL: unknown */
-    /* The coordinate step of the dual: the a' that minimises φ*(-α') + m (α' - α) + q/2 (α' - α)², q ≥ 0. NULL together with
-     * conjugate. */
+    /* The coordinate step of the dual: returns the a' that minimises φ*(-α') + m (α' - α) + q/2 (α' - α)², where q ≥ 0. NULL if
+     * conjugate is NULL. */
     double (*step)(double a, double m, double y, double q, double s);
 
-    double most_curvature; /* an upper bound of the curvature; INFINITY: there is none */
-    bool bounded_slope;    /* |slope| ≤ 1, or at most the shape's size */
+    double most_curvature; /* upper bound of the curvature; INFINITY: the curvature has no bound */
+    bool bounded_slope;    /* |slope| is at most 1, or at most s if the shape is model.delta */
     bool rarely_curved;    /* the curvature is far below its bound for nearly all rows */
     bool quadratic;        /* the curvature is constant */
-    /* A piecewise linear loss, whose slope jumps at m = y: φ(m) = the maximum of u (m - y) over low ≤ u ≤ high. NULL: others. */
+    /* Only for piecewise linear losses, whose slope jumps at m = y: φ(m) is the maximum of u (m - y) over low ≤ u ≤ high. Sets low
+     * and high. NULL for other losses. */
     void (*corner)(double y, double s, double *low, double *high);
 
-    /* Link: the mean (of classes, the probability) that a margin stands for. NULL: regression predicts the margin, classes have no
-     * probabilities. */
+    /* Returns the mean (for classes, the probability) that a margin predicts. NULL: regression predicts the margin itself; classes
+     * have no probabilities. */
     double (*mean)(double margin);
-    /* Margin of the best constant, from the mean label (of classes, the share of the positive one). NULL: it is a quantile of the
-     * labels, at least about the median. */
+    /* Returns the margin of the best constant model, from the mean label (for classes, from the share of the positive class). NULL:
+     * the best margin is a quantile of the labels, or near their median. */
     double (*constant)(double mean);
 
-    /* The metric on test data that corresponds to this loss: the mean loss times metric_times, or, if that is 0, one that all
-     * models have (rmse, mae). Without report.metric it decides which model is best. */
+    /* Name of the metric on test data that corresponds to this loss: the mean loss times metric_times, or, if metric_times is 0, a
+     * metric that all models have (rmse, mae). Without report.metric this metric selects the best model. */
     const char *metric;
     double metric_times;
 
-    /* Names of solver_type in model.txt, the first is written. NULL: that of squares; type and shape stand behind the weights. */
+    /* Values of solver_type in model.txt that mean this loss; the first is written. NULL: the value of squares is written, and
+     * lines behind the weights contain the type and shape. */
     const char *liblinear;
     struct {
         tr_loss_gradients *gradients;
         bool unit_curvature; /* h is 1 for all rows */
-        bool quantile;       /* leaves and the base are quantiles of the rows, by the shape or the median */
-        bool median;         /* the base is the median of the labels */
-        const char *lightgbm;
+        bool quantile;       /* leaf values and the base score are quantiles: at the shape, or else medians */
+        bool median;         /* the base score is the median of the labels */
+        const char *lightgbm; /* value of objective in a model file of LightGBM */
+        /* For a model file of XGBoost: name of the objective; object of its parameters, with one key and its value (NULL: the
+         * number of classes); base_score that stands for margin 0. */
         struct {
-            const char *name, *group, *key, *value; /* value NULL: the number of classes */
-            const char *base_score;                 /* the mean of margin 0 */
+            const char *name, *group, *key, *value, *base_score;
         } xgboost;
     } trees;
 };
 
-/* The losses in the order of model.type, and these values followed by «auto». NULL ends both lists. */
+/* tr_losses: the losses in the order of the values of model.type. tr_loss_types: these values, then «auto». NULL ends each list. */
 extern const struct tr_loss *const tr_losses[];
 extern const char *const tr_loss_types[];
 
-/* The losses in the order of model.objective, whose first value is «auto» and has no loss. NULL ends the list of values. */
+/* tr_loss_objectives: the values of model.objective, «auto» first. tr_objective_losses: the loss of each value, NULL for «auto».
+ * NULL ends each list. */
 extern const struct tr_loss *const tr_objective_losses[];
 extern const char *const tr_loss_objectives[];
 
-/* The losses that code refers to by name. */
+/* The losses to which code outside loss.c refers by name. */
 extern const struct tr_loss tr_loss_logistic, tr_loss_linear, tr_loss_svm, tr_loss_l2svm, tr_loss_huber,
     tr_loss_quantile, tr_loss_poisson, tr_loss_softmax;
 
-/* The loss with this value of model.type or model.objective, or NULL. */
+/* Return the loss with this value of model.type, or of model.objective; NULL if no loss has the value. */
 const struct tr_loss *tr_loss_of_type(const char *type);
 const struct tr_loss *tr_loss_of_objective(const char *objective);
 
-/* The shape of a loss, from the values of the job keys model.delta and model.quantile; 0 without a shape. */
+/* Returns the shape of a loss: one of the values of the job keys model.delta and model.quantile; 0 if the loss has no shape. */
 double tr_loss_shape(const struct tr_loss *loss, double delta, double quantile);
 
 static inline bool tr_loss_classifies(const struct tr_loss *loss)
@@ -101,8 +104,8 @@ static inline bool tr_loss_classifies(const struct tr_loss *loss)
     return loss->labels == TR_LABELS_CLASSES;
 }
 
-/* exp(x) for |x| up to 87 by a minimax polynomial of 2^f for f from -1/2 to 1/2. Without a call, so the compiler vectorises
- * loops of it. The relative error is at most 3e-7, for |x| > 1 about 1e-7 |x|. */
+/* Returns exp(x), where x is limited to ±87, by a minimax polynomial of 2^f for f from -1/2 to 1/2. It calls no function, so that
+ * the compiler vectorises loops. The relative error is at most 3e-7, for |x| > 1 about 1e-7 |x|. */
 static inline float tr_fast_exp(float x)
 {
     x = x > 87 ? 87 : x < -87 ? -87 : x;
@@ -122,7 +125,8 @@ static inline float tr_fast_exp(float x)
 
 /* ==== inline functions of the losses that most models use, for loops over rows ====
  *
- * tr_loss_value() and the like are the members of struct tr_loss of the same names. Other losses are called through the struct. */
+ * tr_loss_value(), _slope(), _curvature() and _step() compute the members value, slope, curvature and step of struct tr_loss. For
+ * losses without inline functions they call the members. */
 
 /* ---- logistic ---- */
 
@@ -158,7 +162,7 @@ static inline double logistic_step(double a, double m, double y, double q, doubl
         double change = fabs(next - z);
         z = next;
         if (change < 1e-2 * fmin(z, 1 - z) || 1 - z < 1e-12)
-            break; /* the error is about the square of the change */
+            break; /* the error of a Newton step is about the square of the change */
     }
     return z;
 }
@@ -227,7 +231,7 @@ static inline double l2svm_slope(double m, double y, double s)
     return z < 1 ? -2 * y * (1 - z) : 0;
 }
 
-/* A generalised one: the slope has a corner. */
+/* A generalised second derivative, because the slope has a corner at y m = 1. */
 static inline double l2svm_curvature(double m, double y, double slope, double s)
 {
     (void)m, (void)y, (void)s;
@@ -260,7 +264,7 @@ static inline double huber_curvature(double m, double y, double slope, double s)
     return fabs(m - y) <= s;
 }
 
-/* The dual variables are those of squares, between -s and s. */
+/* The dual variables are those of the squared loss, limited to -s .. s. */
 static inline double huber_step(double a, double m, double y, double q, double s)
 {
     return fmin(fmax(linear_step(a, m, y, q, 0), -s), s);

@@ -16,9 +16,8 @@ int tr_linear_turn_end(const struct tr_linear *m, int status)
     return m->vertical ? status : tr_turn_end(m->tr, status);
 }
 
-/* Sums over this worker's part of the training or test rows at w. In a vertical group member 0 sums over the rows of
- * the group. A test row whose label does not occur in the training data is wrong, and not part of the area under the
- * ROC curve. */
+/* Adds sums over this worker's training or test rows at w to sum[TR_LINEAR_...]. In a vertical group member 0 adds those of all
+ * rows of the group. A test row whose label no training row has counts as wrong; the area under the ROC curve omits it. */
 static int evaluate_rows(tr_worker *me, struct tr_linear *m, const tr_data *data, const void *w, double *sum)
 {
     const struct tr_problem *p = data == m->test ? &m->test_problem : &m->problem;
@@ -114,8 +113,8 @@ void tr_linear_prove(struct tr_linear *m, double gap, bool proven, tr_evaluation
     m->last = *evaluation;
 }
 
-/* Fails if the objective is not finite or has grown by a factor of 1000, from which no run recovers. The message names only
- * settings that can help. */
+/* Fails if the objective is not finite or is 1000 times m->usual, from which no run recovers. The message names only settings that
+ * can help. */
 int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_linear *m = state;
@@ -155,11 +154,11 @@ int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot)
 int tr_linear_check_worth(struct tr_linear *m)
 {
     const struct tr_problem *p = &m->problem;
-    TR_FREED double *sums =
-        NULL; /* of weights, and of weights times targets by output; margins of the best constant */
+    /* Σ weight; Σ weight × target, or Σ weight of each class; then the margins of the best constant */
+    TR_FREED double *sums = NULL;
     double loss = 0, objective = m->last.objective;
     size_t first, end;
-    if (tr_linear_classifies(m) && m->train->labels < 2) return TR_OK; /* the loss of a constant is 0 */
+    if (tr_linear_classifies(m) && m->train->labels < 2) return TR_OK; /* the best constant has loss 0 */
     TR_TRY(tr_agree(m->tr, TR_NEW(&sums, 2 * m->outputs + 1)));
     double *margin = sums + m->outputs + 1;
     tr_linear_own_rows(m, &first, &end);
@@ -186,7 +185,7 @@ int tr_linear_check_worth(struct tr_linear *m)
     TR_TRY(tr_model_tell(m->tr, 1, &objective));
     if (objective <= constant * (1 + 1e-3) + 1e-12) return TR_OK;
     const char *of = m->o->bias ? "the best constant" : "weights of zero";
-    if (tr_job_number(m->job, "solve.patience") > 0) { /* the test data decide which model is good */
+    if (tr_job_number(m->job, "solve.patience") > 0) { /* the test data selected the model */
         tr_warn(
             m->tr,
             "warning:       the objective is %.8g, worse than %.8g of %s: a larger solve.patience may help",

@@ -1,8 +1,9 @@
-/* Linear models: a table "w" with a weight per feature and output, and one for the bias.
+/* Linear models. A model has one output per class, or a single output for two classes or a regression. Key j of the table "w" is
+ * feature j, the last key is the bias; a key has one weight per output. trireme/stage.h explains stages, clocks and groups.
  *
- *   linear      the class: options, checks, weights of rows, opening, views; the method that chooses among the others
+ *   linear      the class: options, checks, weights of rows, opening, views; solve.method auto, which chooses among the others
  *   evaluate    objective, metric of the test data, gap, area under the ROC curve
- *   pass        passes over rows, sparse or dense; products with vectors in f64; vectors divided among workers
+ *   pass        passes over sparse or dense rows; products of rows and f64 vectors; vectors that are distributed over workers
  *   saved       model.txt, model.h5, scaling back, model.init; predict, evaluate, inspect
  *   dual/       dual coordinate descent
  *   newton/     Newton's method
@@ -18,14 +19,15 @@
 #include "trireme/model.h"
 #include "trireme/trireme.h"
 
+/* Values of the job keys model.NAME and solve.NAME, which linear.c lists. Negative numbers stand for words. */
 struct tr_linear_options {
-    double l2; /* below 0: 1/n */
-    double l1; /* below 0: a path */
+    double l2; /* negative: auto, 1/n */
+    double l1; /* negative: path */
     bool bias, bias_l2;
     int classes; /* TR_CLASSES_AUTO, _SOFTMAX or _REST */
     char *init;
     char *class_weights;
-    double delta; /* below 0: the scale of the targets */
+    double delta; /* negative: auto, the scale of the targets */
     double quantile;
     int dtype; /* TR_F32, TR_F64 */
     double target_gap, rate, decay, sigma;
@@ -34,59 +36,59 @@ struct tr_linear_options {
     double momentum, memory, epsilon, inner, growth;
 };
 
-/* model.classes, for more than two labels. */
+/* Values of model.classes, which applies to more than two labels. */
 enum { TR_CLASSES_AUTO, TR_CLASSES_SOFTMAX, TR_CLASSES_REST };
 
-/* Maximum number of labels. */
+/* Maximum number of distinct labels of a classifier. */
 enum { TR_LINEAR_CLASSES = 65535 };
 
-/* solve.optimizer sgd: plain steps. */
+/* The index of «sgd» in solve.optimizer: plain steps without state. */
 enum { TR_PLAIN_SGD };
 
 /* A saved model, read from model.h5 or model.txt. */
 struct tr_linear_model {
     const struct tr_loss *loss;
-    enum tr_dtype dtype;   /* of the weights */
-    uint64_t features;     /* weight i belongs to index first_index + i of the data */
+    enum tr_dtype dtype;   /* type of the elements of weight */
+    uint64_t features;     /* number of features; feature i has the index first_index + i in data files */
     uint64_t first_index;  /* 0 or 1 */
-    uint64_t label_column; /* csv: place of the label; TR_LABEL_AUTO if the file does not contain it */
-    size_t outputs;        /* weights of a feature: 1, or the number of labels */
+    uint64_t label_column; /* csv: position of the label; TR_LABEL_AUTO if the model file lacks it */
+    size_t outputs;        /* number of outputs: 1, or the number of labels */
     bool softmax;          /* one softmax turns the margins of all outputs into probabilities */
-    bool biased;
-    double *bias;  /* of each output */
-    size_t labels; /* classifiers: of one output two, the positive one first; otherwise one of each output */
-    float *label;
-    double shape; /* of the loss */
-    double scale; /* of the targets, which model.delta and model.l2 follow by default; 0: they do not */
-    double l2, objective; /* NaN if the file does not contain them */
-    uint64_t rows;        /* of the training data; 0 if the file does not contain it */
-    void *weight;
+    bool biased;           /* the model has a bias */
+    double *bias;          /* one bias per output */
+    size_t labels;         /* number of labels of a classifier: 2 if it has one output, else one per output */
+    float *label;          /* the labels; if there is one output, the positive label is the first */
+    double shape;          /* shape of the loss */
+    double scale;         /* scale of the targets, if defaults (model.delta, model.l2) depend on it; else 0 */
+    double l2, objective; /* λ and the final objective; NaN if the file lacks them */
+    uint64_t rows;        /* number of training rows; 0 if the file lacks it */
+    void *weight;         /* features × outputs elements */
 };
 
 struct tr_linear;
 
-/* Properties of a loss that a method needs. */
+/* Properties of a loss that methods require. */
 enum tr_linear_property {
-    TR_LOSS_SLOPE = 1,          /* of one margin */
-    TR_LOSS_STEP = 2,           /* a step of the dual */
-    TR_LOSS_CURVED = 4,         /* a curvature, or a corner that can be rounded */
-    TR_LOSS_BOUNDED_CURVE = 8,  /* a bound of the curvature. It supports no shape parameters */
-    TR_LOSS_BOUNDED_SLOPE = 16, /* a bound of the slope */
-    TR_LOSS_QUADRATIC_MODEL =
-        32, /* a quadratic model and a proven gap: bounded curvature, conjugate, no shape parameter */
+    TR_LOSS_SLOPE = 1,  /* the loss has slope() */
+    TR_LOSS_STEP = 2,   /* the loss has step(), a step of the dual */
+    TR_LOSS_CURVED = 4, /* the loss has curvature(), or corner(), whose corners Newton's method rounds */
+    TR_LOSS_BOUNDED_CURVE = 8,    /* the curvature has a bound */
+    TR_LOSS_BOUNDED_SLOPE = 16,   /* the slope has a bound */
+    TR_LOSS_QUADRATIC_MODEL = 32, /* bounded curvature, conjugate(), no shape: descent can prove its gap */
 };
 
 /* A value of solve.method. The functions check, open and train have the same contract as those of a class. */
 struct tr_linear_method {
     /* Checks that the settings fit the method, before data are read. */
     int (*check)(const tr_job *job, const struct tr_linear_options *o);
-    /* Returns the number of servers of w; 0 or NULL: as in the job. */
+    /* Returns the number of servers of the table w; 0 or NULL: as in the job. */
     uint32_t (*servers)(const struct tr_linear *m);
-    /* All ranks, after the data are read and the table w is made: sets clocks_per_epoch, unless it is 1. */
+    /* Prepares training; sets m->clocks_per_epoch if it is not 1. All ranks, when data and table w are open. */
     int (*open)(struct tr_linear *m);
-    /* All ranks: runs the stages. NULL: runs tr_linear_stage(). */
+    /* Runs the stages of the training. NULL: the stage tr_linear_stage() is run. All ranks. */
     int (*train)(struct tr_linear *m);
-    /* Functions of tr_linear_stage(), whose state is the model. evaluate, summarize: NULL: those of the class. */
+    /* Functions of tr_linear_stage(); `linear` is the struct tr_linear. evaluate NULL: tr_linear_evaluate(); summarize NULL:
+     * tr_linear_summarize(). */
     int (*prepare)(tr_worker *me, void *linear);
     int (*compute)(tr_worker *me, void *linear);
     int (*evaluate)(tr_worker *me, void *linear, tr_report *report);
@@ -94,29 +96,29 @@ struct tr_linear_method {
     int (*snapshot)(tr_worker *me, void *linear, tr_snapshot *snapshot);
     /* Frees the memory of the method. It is also called if open() failed or was not called. */
     void (*close)(struct tr_linear *m);
-    bool many_outputs;                         /* learns more than two classes */
-    const struct tr_linear_method *of_classes; /* replaces it for more than two classes */
+    bool many_outputs;                         /* supports more than two classes */
+    const struct tr_linear_method *of_classes; /* the method for more than two classes; NULL: this one */
     bool weighs_rows;                          /* supports data.weight and model.class_weights */
-    unsigned minimises;   /* losses with one of these properties, enum tr_linear_property */
-    bool passes;          /* passes over rows in order, so they need not be in memory */
-    bool sparse_rows;     /* steps on single non-zeros, so dense rows are converted to sparse ones */
-    bool counts_rows;     /* makes a second table, of the number of rows of each feature */
-    bool counts_passes;   /* counts epochs in m->passes, not by clocks */
+    unsigned minimises;   /* set of enum tr_linear_property: supports losses with one of these properties */
+    bool passes;          /* reads rows in passes, in order, so that rows may be on disk */
+    bool sparse_rows;     /* steps on single non-zeros, so that dense rows are converted to sparse ones */
+    bool counts_rows;     /* makes a second table with the number of rows of each feature */
+    bool counts_passes;   /* counts epochs in m->passes; otherwise they follow from clocks */
     bool weighs_updates;  /* supports sync.weight */
-    const char *diverged; /* advice after divergence, besides less staleness and other weights */
+    const char *diverged; /* advice in the message about divergence, next to advice about sync.* keys */
 };
 
 extern const struct tr_linear_method tr_linear_auto, tr_linear_dual, tr_linear_dual_classes, tr_linear_sgd,
     tr_linear_variance, tr_linear_growing, tr_linear_newton, tr_linear_descent;
 
-/* Mini-batches of sgd and growing. */
+/* Mini-batches of the methods sgd and growing. */
 struct tr_linear_batches {
-    int64_t n;                 /* of an epoch */
-    size_t first_row, end_row; /* rows of the problem that this worker processes */
-    uint32_t *order;           /* of the mini-batches in this epoch */
-    tr_table *count;           /* number of rows of each feature */
+    int64_t n;                 /* number of mini-batches of an epoch */
+    size_t first_row, end_row; /* this worker processes the rows first_row .. end_row - 1 of its problem */
+    uint32_t *order;           /* indices of the n mini-batches in the order of this epoch */
+    tr_table *count;           /* while rows are counted: number of rows of each feature; else NULL */
     tr_view *count_view;
-    float *reg; /* by feature: λ n / (number of its rows), per row of a mini-batch that has it */
+    float *reg; /* [key]: λ n / (rows with this feature), the share of λ that a step on such a row applies */
 };
 
 struct tr_linear {
@@ -131,31 +133,31 @@ struct tr_linear {
     bool vertical;         /* the members of a group have different features of the same rows */
     tr_data *train, *test; /* test: NULL without data.test */
     tr_table *w;
-    double *initial;      /* model.init: initial weights, followed by the bias; NULL: zeros */
-    size_t outputs;       /* weights of a feature: 1, or the number of classes if there are more than two */
-    bool softmax;         /* one softmax over the outputs; otherwise each has a loss of its own */
-    double *class_weight; /* by label; NULL: all 1 */
-    double total_weight;  /* sum of the weights of all rows */
+    double *initial;      /* model.init: initial weights, followed by the biases; NULL: zeros */
+    size_t outputs;       /* number of outputs: 1, or the number of classes if there are more than two */
+    bool softmax;         /* one softmax over the outputs; otherwise each output has a loss of its own */
+    double *class_weight; /* [index of the label]: factor from model.class_weights; NULL: all are 1 */
+    double total_weight;  /* sum of the weights of all training rows: the n of 1/n */
     double l2, rate;
-    double shape; /* of the loss */
-    double start; /* of a regression: margin of the best constant */
-    double unit;  /* of a regression: scale of the targets */
+    double shape; /* shape of the loss */
+    double start; /* regression: margin of the best constant */
+    double unit;  /* regression: scale of the targets; 1 if no default depends on it */
     int64_t epochs, report_every;
     int64_t clocks_per_epoch;
 
-    /* worker */
-    struct tr_problem problem, test_problem;
+    /* on workers */
+    struct tr_problem problem, test_problem; /* training and test rows of this worker */
     float *target, *test_target;
-    tr_view *view, *test_view;
-    struct tr_area *area; /* of the test data, while it is computed */
-    tr_view *fresh_view;  /* sync.pull stale: for evaluation */
-    double *margin;       /* of some rows */
+    tr_view *view, *test_view; /* w at the keys of the training rows, and of the test rows */
+    struct tr_area *area;      /* not NULL while the area under the ROC curve of the test data is computed */
+    tr_view *fresh_view;       /* sync.pull stale: a second view of w, which evaluations pull */
+    double *margin;            /* scratch for margins of some rows */
     struct tr_linear_batches batches;
 
-    /* Set by a method that uses the margins of the training rows that are evaluated. */
+    /* Receives the margin of each training row in an evaluation. Set by a method that uses the margins; else NULL. */
     void (*see)(struct tr_linear *m, size_t row, double margin);
 
-    /* state of the methods */
+    /* state of each method; NULL if the method is not used */
     struct tr_linear_dual *dual;
     struct tr_linear_dual_classes *dual_classes;
     struct tr_linear_sgd *sgd;
@@ -165,18 +167,18 @@ struct tr_linear {
     struct tr_linear_auto *chooser;
     struct tr_linear_descent *descent;
 
-    /* scheduler */
+    /* on the scheduler */
     tr_evaluation last; /* the latest evaluation */
-    double epoch;       /* of that evaluation */
-    bool stuck;         /* rounding prevents any further decrease */
-    double passes;      /* passes over the data so far, of methods whose clocks are not parts of epochs */
+    double epoch;       /* epoch of the latest evaluation */
+    bool stuck;         /* rounding prevents any further decrease of the objective */
+    double passes;      /* passes over the data so far, for methods that set counts_passes */
     struct tr_test_metrics metrics;
-    double usual; /* objective of the first evaluation, or of zero weights if that is larger; 0 before */
+    double usual; /* maximum of the first objective and that of zero weights; 0 before the first evaluation */
 
     /* saved models */
     struct tr_linear_model saved;
     struct tr_linear_text *text;
-    tr_table *scale; /* while a model of scaled rows is written */
+    tr_table *scale; /* while a model of scaled rows is written: the scaling of each column; else NULL */
     struct tr_linear_evaluation *evaluation;
     enum { TR_OUT_LABEL, TR_OUT_MARGIN, TR_OUT_PROBABILITY, TR_OUT_MEAN } output;
 };
@@ -190,113 +192,129 @@ static inline bool tr_linear_classifies(const struct tr_linear *m)
     return tr_loss_classifies(m->loss);
 }
 
-/* Opens a view of w, or of a table with the same keys: of the keys of these data; of a range of keys. */
+/* Opens a view of w, or of a table with the same keys, at the keys of these data and the bias. */
 int tr_linear_open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table,
                         enum tr_view_use use, tr_view **view);
+
+/* Opens a view of the keys first .. first + n - 1 of a table. */
 int tr_linear_open_range(tr_table *table, tr_key first, size_t n, enum tr_view_use use, tr_view **view);
 
-/* Returns whether the rows of this worker have the bias. */
+/* Returns whether margins of this worker include the bias: in a vertical group, only those of member 0. */
 bool tr_linear_has_bias(const struct tr_linear *m, const tr_worker *me);
 
-/* Views of a worker in a stage of a task, in me->kept: of w, of another table, of w for the test data. Released by
- * tr_linear_release_views(). */
+/* Views of a worker in a stage of a task; me->kept points to the struct. NULL: not used in this stage. */
 struct tr_linear_views {
-    tr_view *w, *other, *test;
-    double loss; /* of the rows of this worker */
+    tr_view *w;     /* w at the keys of the training rows */
+    tr_view *other; /* another table */
+    tr_view *test;  /* w at the keys of the test rows */
+    double loss;    /* Σ loss over the rows of this worker */
 };
 void tr_linear_release_views(void *kept);
 
-/* Prepares a stage of all workers: the problem, a view of w and one for the test data, and memory for this number of margins. The
- * second function does not open the view of w. */
+/* Prepares a stage of all workers: opens m->view, and calls tr_linear_prepare_rows(). */
 int tr_linear_prepare(tr_worker *me, struct tr_linear *m, size_t margins);
+
+/* Sets m->problem, m->test_problem and m->test_view, and allocates m->margin for the margins of `margins` rows. */
 int tr_linear_prepare_rows(tr_worker *me, struct tr_linear *m, size_t margins);
 
-/* Use the delta of a view as this worker's copy of w during a clock, which saves an array: the first function copies w, the second
- * one replaces the copy by its difference from w, divided. */
+/* Copies view->value to view->delta. During a clock delta is then the worker's own copy of w, which saves an array. */
 void tr_linear_copy_to_delta(tr_view *view, enum tr_dtype dtype);
+
+/* Before the push: replaces that copy in view->delta by (copy - view->value) / divisor. */
 void tr_linear_keep_difference(tr_view *view, enum tr_dtype dtype, double divisor);
 
-/* Returns this rank as a worker of its group, for work outside of stages. */
+/* Returns a tr_worker for this rank with its place in its group, for calls outside stages. */
 tr_worker tr_linear_self(tr_context *tr);
 
-/* Finds the training rows that this rank counts: a row that several workers have is counted by one of them. */
+/* Finds the rows first .. end - 1 that this rank counts in sums over all training rows: a row of several workers counts once. */
 void tr_linear_own_rows(const struct tr_linear *m, size_t *first, size_t *end);
 
-/* Returns the loss of model.type; for auto, which depends on the labels, that of classifiers. */
+/* Returns the loss of model.type; for auto, whose loss depends on the labels, the logistic loss. */
 const struct tr_loss *tr_linear_loss(const tr_job *job);
 
-/* Fills the description of rows for passes over them.
+/* Fills *problem, which describes the rows of `data` for passes over them.
  *
- * @param [out] target  memory of the problem; free it with free()
+ * @param [out] target  memory that *problem points to; free it with free()
  */
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data,
                           struct tr_problem *problem, float **target);
 
-/* Reads the weights of model.init; puts them into m->w. All ranks. */
+/* tr_linear_read_initial() reads the weights of model.init, tr_linear_put_initial() writes them into m->w. All ranks. */
 int tr_linear_read_initial(struct tr_linear *m);
 int tr_linear_put_initial(struct tr_linear *m);
 
-/* Makes a table for weights; fallback as in tr_table_options. All ranks. */
+/* Makes a table with the shape of w. fallback: see tr_table_options. All ranks. */
 int tr_linear_make_table(struct tr_linear *m, const char *name, const char *fallback, tr_table **table);
 
-/* After dual coordinate descent: moves the bias to its optimum at these weights, if the loss is smooth and the bias is not
+/* After dual coordinate descent: moves the bias to its optimum for the final weights, if the loss is smooth and the bias is not
  * regularised, and proves the gap. All ranks. */
 int tr_linear_dual_prove(struct tr_linear *m);
 
-/* Returns the dual variables of a row of the training data as slopes dφ/dm, for each output, within the domain of φ*,
- * which rounding to single precision may have left; 0 for classes of other workers. Those of a softmax sum to 0.
- * Returns false if they belong to another worker or are not known. */
+/* Sets u to the dual variables of a training row, one per output, as slopes dφ/dm; 0 for outputs of other workers. Values that
+ * rounding moved out of the domain of φ* are moved back; those of a softmax sum to 0. Returns false if this worker does not have
+ * the variables of the row. */
 bool tr_linear_dual_variables(const struct tr_linear *m, size_t row, double *u);
 
 /* ---- evaluation ---- */
 
-/* Number of rows whose margins are computed together: least capacity of m->margin. */
+/* Minimum number of elements of m->margin. Evaluations compute at most this number of margins together. */
 enum { TR_LINEAR_MARGINS = 4096 };
 
-/* Sums of an evaluation over the workers; from TR_LINEAR_OWN_SUMS on they belong to the method. */
+/* Indices of tr_report.sum, the sums of an evaluation over all workers. The method defines those from TR_LINEAR_OWN_SUMS on. */
 enum {
-    TR_LINEAR_LOSS,      /* of the training rows */
-    TR_LINEAR_CONJUGATE, /* of their dual variables */
-    TR_LINEAR_SQUARES,   /* of the weights, with the biases */
-    TR_LINEAR_ABSOLUTES,
-    TR_LINEAR_BIAS_SQUARE,
-    TR_LINEAR_TEST, /* of the metrics on the test rows */
+    TR_LINEAR_LOSS,        /* Σ weight × loss over the training rows */
+    TR_LINEAR_CONJUGATE,   /* Σ weight × φ*(-α) over the training rows */
+    TR_LINEAR_SQUARES,     /* |w|² with the biases */
+    TR_LINEAR_ABSOLUTES,   /* |w|₁; 0 without model.l1 */
+    TR_LINEAR_BIAS_SQUARE, /* Σ bias² */
+    TR_LINEAR_TEST,        /* the first of TR_METRIC_SUMS sums over the test rows: tr_test_metrics_add() */
     TR_LINEAR_OWN_SUMS = TR_LINEAR_TEST + TR_METRIC_SUMS
 };
 
-/* Report the sums that tr_linear_summarize() needs: the loss of this worker's rows, the size of the weights w (worker 0 only), and
- * the metric of this worker's part of the test data. The penalty follows from the size. */
+/* Adds to the sums the size of w: SQUARES, ABSOLUTES, BIAS_SQUARE. Only worker 0 does so. */
 int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
+
+/* Returns the penalty of the objective, from the size of w in the sums. */
 double tr_linear_penalty(const struct tr_linear *m, const tr_report *report);
+
+/* Adds the TEST sums of this worker's test rows. `view` is a view of w at their keys. */
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
+
+/* Adds all sums that tr_linear_summarize() needs. loss: Σ weight × loss over this worker's training rows. */
 int tr_linear_report(tr_worker *me, struct tr_linear *m, double loss, const void *w, tr_view *test,
-                     tr_report *report);                                /* all three */
-int tr_linear_evaluate(tr_worker *me, void *linear, tr_report *report); /* at m->view and m->test_view */
+                     tr_report *report);
+
+/* As tr_linear_report(), and computes the loss at w. tr_linear_evaluate() uses m->view and m->test_view. */
+int tr_linear_evaluate(tr_worker *me, void *linear, tr_report *report);
 int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_view *test,
                           tr_report *report);
+
+/* The summarize function of a stage: computes objective and metric from the sums; TR_ERR_DIVERGED if the objective explodes. */
 int tr_linear_summarize(void *linear, const tr_report *report, tr_evaluation *evaluation);
 
-/* The dual value is a lower bound of the objective. If w is the w(α) of the dual variables, it follows from the sum of
- * the conjugates of the rows and from the size of w. After tr_linear_summarize(), tr_linear_prove() sets the relative
- * gap, and stops at solve.target_gap. gap: F - D, with rounding errors if it is proven. Under SSP and ASP the parts of
- * the workers belong to different parameters, so the gap is an estimate. */
+/* Returns the dual value D(α), a lower bound of the objective, from the sums CONJUGATE and the size of w, where w = w(α). */
 double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report);
+
+/* After tr_linear_summarize(): sets the relative gap, and stops the stage at solve.target_gap.
+ * gap: F - D, increased by possible rounding errors if it is proven. proven: false if the gap is an estimate, for example because
+ * workers evaluated different parameters (SSP, ASP). */
 void tr_linear_prove(struct tr_linear *m, double gap, bool proven, tr_evaluation *evaluation);
 
-/* solve.method auto: watches the gap of dual coordinate descent, and may stop it. tr_linear_epochs_before() returns the number of
- * epochs before Newton's method took over, or 0, on the scheduler. */
+/* solve.method auto, on the scheduler: tr_linear_watch() stops dual coordinate descent if its gap falls too slowly.
+ * tr_linear_epochs_before() returns the number of its epochs if Newton's method took over, else 0. tr_linear_keep_watch() is for
+ * snapshot functions. */
 void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation);
 double tr_linear_epochs_before(const struct tr_linear *m);
 int tr_linear_keep_watch(struct tr_linear *m, tr_snapshot *snapshot);
 
-/* Checks that the last objective is better than that of the best constant, or, without a bias, of zero weights. All ranks, after
- * training. TR_ERR_DIVERGED; a warning with solve.patience, because the test data decide then. */
+/* Checks that the last objective is better than the objective of the best constant, or, without a bias, of zero weights. All ranks,
+ * after training. TR_ERR_DIVERGED if not; only a warning with solve.patience, because the test data then select the model. */
 int tr_linear_check_worth(struct tr_linear *m);
 
-/* Returns the stage «train» of the method m->solver, whose epochs are clocks. */
+/* Returns the stage «train» of m->solver: m->clocks_per_epoch clocks per epoch, and an evaluation every m->report_every epochs. */
 tr_stage tr_linear_stage(struct tr_linear *m);
 
-/* For snapshot functions: the state of tr_linear_summarize(). */
+/* For snapshot functions: lists the state of tr_linear_summarize() and tr_linear_watch(). */
 int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot);
 
 /* Adds the area under the ROC curve of the test data to summary.json. All ranks, after training. */
@@ -304,35 +322,40 @@ int tr_linear_report_figures(struct tr_linear *m);
 
 /* ---- stages in the job ---- */
 
-/* tr_turn_begin() and tr_turn_end(), except in vertical groups, whose members communicate in the turn. */
+/* tr_turn_begin() and tr_turn_end() of stage.h, which limit the number of workers that compute at the same time. They do nothing in
+ * vertical groups, whose members must communicate between the two calls. */
 int tr_linear_turn_begin(const struct tr_linear *m, const char *stage);
 int tr_linear_turn_end(const struct tr_linear *m, int status);
 
-/* The settings of a stage: its workers, as in tr_next, `usual` if not set; its servers or clocks (key), 0 if not set. */
+/* Returns stages.STAGE.parallelism in the form of tr_next.workers; `usual` if the job does not set it. */
 int tr_linear_stage_workers(const struct tr_linear *m, const char *stage, int usual);
+
+/* Returns stages.STAGE.KEY, where KEY is servers or clocks; 0 if the job does not set it. */
 int64_t tr_linear_stage_number(const struct tr_linear *m, const char *stage, const char *key);
 
-/* Refuses settings of a stage that are impossible: more workers (one_group: of a group) or servers than there are, or clocks for a
+/* Refuses impossible settings of a stage: more workers (one_group: than a group has) or servers than there are, or clocks for a
  * stage with one clock. All ranks. */
 int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one_group, bool has_clocks);
 
-/* Return TR_ERR_CONFIG with the place of a setting and the reason; for the first of a list that applies. */
+/* Returns TR_ERR_CONFIG; sets a message with the position of the key in the job file and the reason `why`. */
 int tr_linear_refuse(const tr_job *job, const char *key, const char *why);
+
+/* Calls tr_linear_refuse() for the first element of a list that applies; TR_OK if none does. */
 struct tr_refusal {
     bool applies;
     const char *key, *why; /* key NULL ends a list */
 };
 int tr_linear_refuse_any(const tr_job *job, const struct tr_refusal *list);
 
-/* Returns a number of servers for w that gives each share some thousand keys, or 0 for the number of the job: sync.weight auto
- * compares the directions of updates of each share (simulated on a9a: with one share 11 clocks to the target, with 4 shares 18,
- * with 16 shares 21), and all servers of a table take part in the short stages of variance reduction. */
+/* Returns a number of servers for w that gives each server some thousand keys, or 0 for the number in the job. Few servers are
+ * better for two reasons: with sync.weight auto each server compares the directions of updates on its keys only (simulated on a9a:
+ * 11 clocks to the target with one server, 18 with 4, 21 with 16); and all servers take part in the short stages of svrg. */
 uint32_t tr_linear_few_servers(const struct tr_linear *m);
 
-/* Returns the number of mini-batches of a clock: from sync.push, or the usual number. */
+/* Returns the number of mini-batches per clock: from sync.push, or `usual` if that is auto. batches: number per epoch. */
 int64_t tr_linear_batches_of_clock(const struct tr_linear *m, int64_t batches, int64_t usual);
 
-/* Maximum of solve.phases; the batches of the tenth phase are as large as data can be. */
+/* Maximum of solve.phases. With the default solve.growth, batches exceed any data set after about ten phases. */
 enum { TR_GROWING_PHASES = 64 };
 
 /* ---- models in files ---- */
@@ -342,31 +365,31 @@ static inline bool tr_linear_model_classifies(const struct tr_linear_model *mode
     return tr_loss_classifies(model->loss);
 }
 
-/* Returns weight i: of feature i / outputs for output i % outputs. */
+/* Returns element i of the weights: feature i / outputs, output i % outputs. */
 static inline double tr_linear_model_weight(const struct tr_linear_model *model, uint64_t i)
 {
     return tr_real_get(model->dtype, model->weight, i);
 }
 
-/* Parses a model.txt. A zero byte must follow the text. The path is for messages. TR_ERR_DATA. */
+/* Parses a model.txt. A zero byte must follow the text. `path` is used in messages only. TR_ERR_DATA if the text is malformed. */
 int tr_linear_model_parse_text(const char *text, size_t length, const char *path,
                                struct tr_linear_model *model);
-void tr_linear_model_free(struct tr_linear_model *model); /* its arrays, not the struct */
+void tr_linear_model_free(struct tr_linear_model *model); /* frees the arrays, not the struct */
 
-/* Writes a model.txt for liblinear-predict. LIBLINEAR numbers features from 1: line i (from 1) behind «w» is weight i - 1, of index
- * i - 1 + first_index of the data. So for data that start at index 0, 1 must be added to each index; a last line «first_index 0»,
- * which LIBLINEAR ignores, marks these models. LIBLINEAR reads only labels that are whole numbers; Trireme reads all. It knows
- * outputs that are each against the rest; of a softmax, which another line marks, it predicts the same labels.
+/* Writes a model.txt that liblinear-predict can read. The i-th line (from 1) behind the line «w» has the weights of the feature
+ * with index i - 1 + first_index, whereas LIBLINEAR uses it for index i. If first_index is 0, users of LIBLINEAR must add 1 to each
+ * index of their data; a last line «first_index 0», which LIBLINEAR ignores, marks such models. LIBLINEAR reads only labels that
+ * are whole numbers. It knows no softmax, which another line marks, but predicts the same labels from the margins.
  *
- * One process: create; append the weights of n features at a time, and then the bias; close, which discards the file if the status
- * is not TR_OK, and returns the status. */
+ * One process calls tr_linear_text_create(), then tr_linear_text_append() with the weights of n features each time and at last with
+ * the bias, then tr_linear_text_close(), which deletes the file if the status is not TR_OK, and returns the status. */
 struct tr_linear_text;
 int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,
                           struct tr_linear_text **text);
 int tr_linear_text_append(struct tr_linear_text *text, enum tr_dtype dtype, const void *weights, size_t n);
 int tr_linear_text_close(struct tr_linear_text **text, int status); /* *text may be NULL */
 
-/* Functions of the class. */
+/* Members of tr_linear_class; see tr_model_class. */
 int tr_linear_fields(void *model, tr_fields *fields);
 int tr_linear_read_text(void *model, const char *path, const char **type);
 int tr_linear_ready(void *model, tr_query *query);

@@ -1,12 +1,12 @@
-/* Coordinate descent for penalties with |w|₁, by proximal Newton steps (newGLMNET, Yuan, Ho and Lin 2012).
- * A step minimises the quadratic model of the loss at the current weights, plus the penalty, over a working set of
- * columns in blocks (descent.h). The set has the columns that are not 0 or whose gradient could let them leave 0. A line
- * search follows. Workers divide the rows; the gradient of each block is summed over the workers, and all of them
- * compute the same minimum. Steps and passes therefore do not depend on the number of workers.
+/* Coordinate descent for penalties with |w|₁, by proximal Newton steps (newGLMNET, Yuan, Ho and Lin 2012). A step minimises the
+ * quadratic model of the loss at the current weights, plus the penalty, over a working set of columns, in blocks (descent.h). The
+ * set has the columns whose weight is not 0, and those whose gradient is so large that their weight could leave 0. A line search
+ * follows. Workers divide the rows. The gradient of each block is summed over the workers, and every worker computes the same
+ * minimum. Steps and passes therefore do not depend on the number of workers.
  *
- * The gap is proven: the slopes of the losses, scaled until no column's gradient exceeds alpha, are a dual point (as in
- * the gap-safe rules of Fercoq, Gramfort and Salmon 2015). An unpenalised bias is minimised before each evaluation, so
- * the slopes sum to 0, as the dual requires. */
+ * The gap is proven: if the slopes of the losses are scaled until no column's gradient exceeds alpha, they are feasible dual
+ * variables (as in the gap-safe rules of Fercoq, Gramfort and Salmon 2015). A bias without penalty is minimised before each
+ * evaluation, so that the slopes sum to 0, as the dual requires. */
 #define _GNU_SOURCE
 #include "descent.h"
 
@@ -19,24 +19,23 @@
 
 /* ---- folds ---- */
 
-/* Cross-validation over the path of penalties. Each lap trains the whole path without the rows of one fold, and
- * measures the loss of these rows for each penalty. The final lap trains on all rows down to the chosen penalty: the
- * largest one whose mean held-out loss is within one standard error of the least (Breiman et al. 1984). Held-out rows
- * have weight 0. The fold of a row follows from the seed and the row number, for any number of ranks. */
+/* Cross-validation over the path of penalties. The rows are divided into folds. Each lap trains the whole path without the rows of
+ * one fold, which have weight 0 (are held out), and measures the loss of these rows for each penalty. The final lap trains on all
+ * rows down to the chosen penalty: the largest penalty whose mean held-out loss is within one standard error of the least (Breiman
+ * et al. 1984). The fold of a row follows from the seed and the row number, for any number of ranks. */
 
-/* A penalty, and the held-out loss: mean and standard error over the folds. */
-struct folds_worth {
+/* Results for a penalty: model.l1; mean number of non-zeros; mean and standard error of the held-out loss over the folds. */
+struct folds_mean {
     double l1, nonzeros, loss, error;
 };
 
-/* Values of a penalty: loss of each fold, non-zeros of each fold, model.l1. */
+/* Returns the part of f->results for one penalty: loss of each fold, non-zeros of each fold, model.l1. */
 static double *folds_numbers(const struct tr_descent_folds *f, size_t value)
 {
-    return f->told + value * (2 * f->n + 1);
+    return f->results + value * (2 * f->n + 1);
 }
 
-/* Distributes each n consecutive rows over the n folds in random order, and computes the share of the total weight outside of each
- * fold. */
+/* Assigns each n consecutive rows to the n folds in random order, and computes the fraction of the weight outside each fold. */
 static int folds_open(const tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
@@ -72,6 +71,7 @@ static int folds_open(const tr_worker *me, struct tr_linear *m)
     return TR_OK;
 }
 
+/* Sets the weights of rows and the penalties for the current lap. */
 static void folds_hold_out(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
@@ -84,27 +84,28 @@ static void folds_hold_out(struct tr_linear *m)
     d->bias_l2 = m->o->bias && m->o->bias_l2 ? d->l2 : 0;
 }
 
-static struct folds_worth folds_worth(const struct tr_descent_folds *f, size_t value)
+static struct folds_mean folds_mean(const struct tr_descent_folds *f, size_t value)
 {
-    const double *told = folds_numbers(f, value);
-    struct folds_worth worth = {.l1 = told[2 * f->n]};
+    const double *results = folds_numbers(f, value);
+    struct folds_mean mean = {.l1 = results[2 * f->n]};
     double squares = 0, n = (double)f->n;
-    for (size_t k = 0; k < f->n; k++) worth.loss += told[k] / n, worth.nonzeros += told[f->n + k] / n;
-    for (size_t k = 0; k < f->n; k++) squares += (told[k] - worth.loss) * (told[k] - worth.loss);
-    worth.error = sqrt(squares / (n - 1) / n);
-    return worth;
+    for (size_t k = 0; k < f->n; k++) mean.loss += results[k] / n, mean.nonzeros += results[f->n + k] / n;
+    for (size_t k = 0; k < f->n; k++) squares += (results[k] - mean.loss) * (results[k] - mean.loss);
+    mean.error = sqrt(squares / (n - 1) / n);
+    return mean;
 }
 
+/* Sets f->least and f->chosen from the results of all laps but the final one. */
 static void folds_choose_value(struct tr_descent_folds *f, size_t values)
 {
-    struct folds_worth least = folds_worth(f, f->least = 0), at;
+    struct folds_mean least = folds_mean(f, f->least = 0), at;
     for (size_t i = 1; i < values; i++)
-        if ((at = folds_worth(f, i)).loss < least.loss) least = at, f->least = i;
+        if ((at = folds_mean(f, i)).loss < least.loss) least = at, f->least = i;
     f->chosen = 0;
-    while (folds_worth(f, f->chosen).loss > least.loss + least.error) f->chosen++;
+    while (folds_mean(f, f->chosen).loss > least.loss + least.error) f->chosen++;
 }
 
-/* After training, on all ranks. */
+/* Prints the results of the folds, and adds the chosen penalty to summary.json. All ranks, after training. */
 static int folds_report(struct tr_linear *m)
 {
     enum { LINES = 20 };
@@ -115,32 +116,34 @@ static int folds_report(struct tr_linear *m)
     if (chosen == 0)
         return tr_fail(TR_ERR_DIVERGED,
                        "the folds are not done: give it more solve.epochs, or raise solve.target_gap");
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, f->told, d->values * (2 * f->n + 1)));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, f->results, d->values * (2 * f->n + 1)));
     folds_choose_value(f, d->values);
     tr_say(m->tr,
            "folds:         %zu; model.l1, weights that are not 0, loss of rows held out ± standard error",
            f->n);
     size_t every = (d->values + LINES - 1) / LINES;
     for (size_t i = 0; i < d->values; i++) {
-        struct folds_worth at = folds_worth(f, i);
+        struct folds_mean at = folds_mean(f, i);
         if (i % every != 0 && i != f->least && i != f->chosen) continue;
         tr_say(m->tr, "  %-12.4g %10.1f   %.6g ± %.2g%s%s", at.l1, at.nonzeros, at.loss, at.error,
                i == f->least ? "   the least" : "", i == f->chosen ? "   chosen" : "");
     }
     tr_say(m->tr, "chosen:        the largest model.l1 whose loss is within a standard error of the least");
-    struct folds_worth worth = folds_worth(f, f->chosen);
-    TR_TRY(tr_report_figure(m->tr, "chosen_l1", worth.l1));
-    TR_TRY(tr_report_figure(m->tr, "chosen_loss", worth.loss));
-    TR_TRY(tr_report_figure(m->tr, "chosen_error", worth.error));
-    worth = folds_worth(f, f->least);
-    TR_TRY(tr_report_figure(m->tr, "least_l1", worth.l1));
-    return tr_report_figure(m->tr, "least_loss", worth.loss);
+    struct folds_mean mean = folds_mean(f, f->chosen);
+    TR_TRY(tr_report_figure(m->tr, "chosen_l1", mean.l1));
+    TR_TRY(tr_report_figure(m->tr, "chosen_loss", mean.loss));
+    TR_TRY(tr_report_figure(m->tr, "chosen_error", mean.error));
+    mean = folds_mean(f, f->least);
+    TR_TRY(tr_report_figure(m->tr, "least_l1", mean.l1));
+    return tr_report_figure(m->tr, "least_loss", mean.loss);
 }
 
 /* ---- the path of penalties ---- */
 
-/* The regularisation path: the first penalty is the smallest for which all weights are 0, the last one is a thousandth
- * of it. Each penalty starts from the weights of the previous one. */
+/* The regularisation path. The first penalty is the smallest one for which all weights are 0, the last penalty is a thousandth of
+ * the first. Each penalty starts from the weights of the previous penalty. */
+
+/* Returns alpha for penalty i of the path; without a path for model.l1. */
 
 static double path_alpha(const struct tr_linear *m, size_t i)
 {
@@ -186,20 +189,20 @@ static int path_write(const struct tr_linear *m)
             folds ? ",held_out_loss,standard_error" : "");
     for (size_t i = 0; i < d->values && (d->done[i].alpha > 0 || folds); i++) {
         const struct tr_descent_value *v = &d->done[i];
-        struct folds_worth worth = {0};
-        if (folds) worth = folds_worth(&d->folds, i);
+        struct folds_mean mean = {0};
+        if (folds) mean = folds_mean(&d->folds, i);
         if (v->alpha > 0)
             fprintf(target.file, "%.9g,%.0f,%.9g,%.3g", v->alpha, v->nonzeros, v->objective, v->gap);
-        else fprintf(target.file, "%.9g,,,", worth.l1); /* below the chosen penalty */
+        else fprintf(target.file, "%.9g,,,", mean.l1); /* the final lap ended at a larger penalty */
         if (metric && v->alpha > 0) fprintf(target.file, ",%.9g", v->metric);
         else if (metric) fputc(',', target.file);
-        if (folds) fprintf(target.file, ",%.9g,%.9g", worth.loss, worth.error);
+        if (folds) fprintf(target.file, ",%.9g,%.9g", mean.loss, mean.error);
         fputc('\n', target.file);
     }
     return tr_target_close(&target, TR_OK);
 }
 
-/* Keeps the path and the folds. All workers have the same best weights and folds; the first one saves them. */
+/* For snapshots: lists the path and the folds. All workers have the same best weights and results; worker 0 saves them. */
 static int path_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
 {
     enum { NUMBERS = sizeof(((struct tr_descent_best *)NULL)->of) / sizeof(double) };
@@ -225,7 +228,7 @@ static int path_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
     TR_TRY(tr_snapshot_rows(snapshot, "best_weight", TR_F64, n, 1, NULL, 0, n, b->weight));
     if (f->n == 0) return TR_OK;
     TR_TRY(tr_snapshot_rows(snapshot, "lap", TR_F64, 1, 1, NULL, 0, has, &lap));
-    TR_TRY(tr_snapshot_rows(snapshot, "folds", TR_F64, 1, numbers, NULL, 0, has, f->told));
+    TR_TRY(tr_snapshot_rows(snapshot, "folds", TR_F64, 1, numbers, NULL, 0, has, f->results));
     if (!restores || me->worker < 0) return TR_OK;
     f->lap = (size_t)lap;
     if (f->lap == f->n) folds_choose_value(f, d->values);
@@ -235,23 +238,24 @@ static int path_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
 
 /* ---- columns that can leave 0 ---- */
 
-/* Four sums for each column: Σ |x|, Σ x², the gradient at the start, and the number of rows that have the column. They bound the
- * gradient at all points whose objective is not above that of the start. The result of this test (STAYS or LEAVES) replaces Σ |x|. */
+/* Four sums for each column: Σ |x|, Σ x², the gradient at zero weights, and the number of rows that have the column. They bound the
+ * gradient at all weights whose objective is at most that of zero weights. A column with a small bound has weight 0 at all
+ * penalties (STAYS), the others may leave 0 (LEAVES). This result replaces Σ |x|. */
 enum { ABSOLUTES, SQUARES, GRADIENT, ENTRIES, SUMS };
 enum { STAYS = -1, LEAVES };
 
 /* Columns are accessed in random order, so their sums are prefetched this many entries ahead. */
 enum { AHEAD = 24 };
 
-/* Computes the sums of the columns. The owners of the columns find those whose weight is 0 at all penalties: |Σ x φ'| ≤
- * Σ |x| if |φ'| ≤ 1; and |Σ x φ'| ≤ |x| |φ'| with |φ'|² ≤ 2 L Σ φ, because φ ≥ 0 and φ'' ≤ L. If these columns have few
- * of the entries, removing them is not worth a copy of the rows, and all columns are kept. */
+/* Computes the sums of the columns. Their owners find the columns that stay 0 by two bounds of the gradient: |Σ x φ'| is at most Σ
+ * |x| if |φ'| ≤ 1, and at most |x| |φ'| with |φ'|² ≤ 2 L Σ φ, because φ ≥ 0 and φ'' ≤ L. If these columns have few of the entries,
+ * removing them is not worth a copy of the rows, and all columns are kept. The result replaces the first sum in `local`. */
 static int screen_columns(struct tr_linear *m, struct tr_columns *columns, double *local, double *own)
 {
     const double few = 0.2;
     struct tr_linear_descent *d = m->descent;
     const tr_batch *rows = &m->problem.rows;
-    double most = 0, entries[2] = {0, 0}; /* of kept columns; of columns that stay 0 */
+    double most = 0, entries[2] = {0, 0}; /* number of entries of columns that may leave 0; that stay 0 */
     for (size_t i = 0; i < rows->n; i++) {
         double weight = tr_descent_weight(d, i), slope = d->model[i].slope;
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
@@ -288,8 +292,8 @@ static int screen_columns(struct tr_linear *m, struct tr_columns *columns, doubl
     return tr_columns_fetch(columns, own, local);
 }
 
-/* Renumbers the columns that can leave 0, and copies the rows without the others. If no column is removed, the rows of the data are
- * used in place. */
+/* Numbers the columns that can leave 0, and copies the rows without other columns. If no column is removed, the rows of the data
+ * are used in place. */
 static int screen_open_rows(struct tr_linear *m, const double *local)
 {
     const tr_batch *from = &m->problem.rows;
@@ -324,8 +328,7 @@ static int screen_open_rows(struct tr_linear *m, const double *local)
     return TR_OK;
 }
 
-/* Finds the columns that can leave 0, opens vectors of them, and lists the columns that this worker reports: those of
- * its vectors, or a share of them if all workers have the same vectors. */
+/* Finds the columns that can leave 0, and sets d->rows and d->key. */
 static int screen_find_columns(struct tr_linear *m)
 {
     TR_CLOSED_BY(tr_columns_close) struct tr_columns all = {.n = 0};
@@ -341,8 +344,8 @@ static int screen_find_columns(struct tr_linear *m)
     return screen_open_rows(m, local);
 }
 
-/* Opens vectors of these columns, and lists the columns that this worker reports: those of its vectors, or a share of them if all
- * workers have the same vectors. */
+/* Opens the vectors over all columns, and lists d->mine: the columns that this worker owns; if all workers own all columns, an
+ * equal part of them. */
 static int screen_open_columns(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
@@ -395,7 +398,7 @@ static int descent_check(const tr_job *job, const struct tr_linear_options *o)
 
 /* ---- preparing ---- */
 
-/* If all members of a group have the same rows, each member processes a share of them. */
+/* If all members of a group have the same rows, each member processes an equal part of these rows. */
 static int descent_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
@@ -410,7 +413,7 @@ static int descent_prepare(tr_worker *me, void *state)
     d->row_weight = m->problem.weight ? m->problem.weight + first : NULL;
     TR_TRY(TR_NEW(&d->all_margins, rows));
     d->margin = d->all_margins + first;
-    for (size_t i = 0; i < rows; i++) /* NaN: rows of other members */
+    for (size_t i = 0; i < rows; i++) /* rows of other members get NaN */
         d->all_margins[i] = i >= first && i < first + d->rows.n ? 0 : (double)NAN;
     TR_TRY(TR_NEW(&d->rows.begin, d->rows.n + 1));
     TR_TRY(TR_NEW(&d->model, d->rows.n));
@@ -421,7 +424,7 @@ static int descent_prepare(tr_worker *me, void *state)
     TR_TRY(screen_find_columns(m));
     TR_TRY(screen_open_columns(m));
 
-    /* views of the columns that this worker owns, at the last worker also of the bias; for model.init of the columns of its rows */
+    /* opens views of w: d->view at d->mine, at the last worker also at the bias; for model.init at d->key and the bias */
     TR_FREED tr_key *keys = NULL;
     size_t n = d->rows.columns;
     TR_TRY(TR_NEW(&keys, tr_max_size(d->n_mine, n) + 1));
@@ -448,7 +451,7 @@ static bool descent_is_proven(const struct tr_linear *m)
     return tr_descent_gap(m->descent) <= m->o->target_gap;
 }
 
-/* Restarts the path for the next fold. */
+/* Starts the next lap: restarts the path from zero weights. */
 static int descent_next_fold(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
@@ -480,7 +483,7 @@ static int descent_compute(tr_worker *me, void *state)
     const tr_view *view = d->view;
     enum tr_dtype dtype = (enum tr_dtype)m->o->dtype;
     TR_TRY(tr_view_pull(d->view));
-    if (me->clock == 0 && d->initial) { /* model.init: computes the margins of its weights */
+    if (me->clock == 0 && d->initial) { /* model.init: reads its weights and computes the margins */
         TR_TRY(tr_view_pull(d->initial));
         for (size_t j = 0; j < d->n_mine; j++) d->weight[d->mine[j]] = tr_real_get(dtype, view->value, j);
         d->bias = m->o->bias ? tr_real_get(dtype, d->initial->value, rows->columns) : 0;
@@ -494,11 +497,11 @@ static int descent_compute(tr_worker *me, void *state)
         TR_TRY(tr_descent_minimise_bias(m));
     }
     if (!d->known) TR_TRY(tr_descent_look(m, true));
-    bool done = d->values > 0 && d->told && descent_is_proven(m);
+    bool done = d->values > 0 && d->reported && descent_is_proven(m);
     size_t last = d->folds.n > 0 && descent_is_last_lap(d) ? d->folds.chosen : d->values - 1;
     if (done && d->value < last) {
-        /* the next penalty; the gradient of the loss remains valid. The sequential strong rule (Tibshirani et al.
-         * 2012): no gradient is expected to change by more than alpha */
+        /* starts the next penalty; the gradient of the loss remains valid. By the sequential strong rule (Tibshirani et al. 2012),
+         * no element of the gradient is expected to change by more than alpha does */
         double before = d->alpha;
         d->alpha = path_alpha(m, ++d->value);
         d->margin_of_zeros = before - d->alpha;
@@ -507,7 +510,7 @@ static int descent_compute(tr_worker *me, void *state)
         TR_TRY(tr_descent_look(m, false));
     } else if (done && !descent_is_last_lap(d)) {
         TR_TRY(descent_next_fold(m));
-    } else if (done) { /* the model is the best one of the path */
+    } else if (done) { /* the last lap is complete: the model gets the best weights */
         const struct tr_descent_best *b = &d->best;
         d->chosen = true;
         d->bias = b->of.bias;
@@ -526,16 +529,17 @@ static int descent_compute(tr_worker *me, void *state)
     return tr_view_push(d->view);
 }
 
-/* Sums that the first worker reports in addition to those of the class. */
-enum { GAP = TR_SUMS - 6, NONZEROS, PASSES, DONE /* negative: -lacking */, ALPHA, CHOSEN };
+/* Sums that worker 0 reports in addition to those of linear.h. DONE: index + 1 of a penalty of the final lap that is complete; if
+ * negative, -d->lacking. */
+enum { GAP = TR_SUMS - 6, NONZEROS, PASSES, DONE, ALPHA, CHOSEN };
 
 static int descent_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
     bool done = d->values > 0 && !d->chosen && descent_is_proven(m);
-    TR_TRY(tr_view_pull(d->view)); /* all pushes have been applied */
-    if (me->worker == 0) {         /* values of a part of the rows are scaled to all rows */
+    TR_TRY(tr_view_pull(d->view)); /* waits until all pushes have been applied */
+    if (me->worker == 0) {         /* scales values of the training rows of this lap to all rows */
         report->sum[TR_LINEAR_LOSS] += d->chosen ? d->best.of.objective : tr_descent_objective(d) / d->share;
         report->sum[GAP] =
             (d->chosen ? d->best.of.distance : tr_descent_distance(d) / d->share) / m->problem.n;
@@ -548,11 +552,11 @@ static int descent_evaluate(tr_worker *me, void *state, tr_report *report)
         report->sum[CHOSEN] = d->chosen;
     }
     if (m->test) TR_TRY(tr_linear_report_test(me, m, m->test_view, report));
-    d->told = true;
+    d->reported = true;
     if (!done) return TR_OK;
-    if (!descent_is_last_lap(d)) { /* measures the loss of the held-out rows */
+    if (!descent_is_last_lap(d)) { /* computes the loss of the held-out rows */
         struct tr_descent_folds *f = &d->folds;
-        double sums[2] = {0, 0}, *told = folds_numbers(f, d->value);
+        double sums[2] = {0, 0}, *results = folds_numbers(f, d->value);
         for (size_t i = 0; i < d->rows.n; i++) {
             if (f->of[i] != f->lap) continue;
             double weight = tr_row_weight(&m->problem, d->first_row + i);
@@ -560,14 +564,14 @@ static int descent_evaluate(tr_worker *me, void *state, tr_report *report)
             sums[1] += weight;
         }
         TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sums, 2));
-        told[f->lap] = sums[0] / sums[1];
-        told[f->n + f->lap] = d->at.nonzeros;
-        told[2 * f->n] = d->alpha / (m->total_weight * d->share);
+        results[f->lap] = sums[0] / sums[1];
+        results[f->n + f->lap] = d->at.nonzeros;
+        results[2 * f->n] = d->alpha / (m->total_weight * d->share);
         return TR_OK;
     }
 
-    /* remembers the weights of the penalty that the folds have chosen; without folds those with the best test metric; without test
-     * data those of the last penalty */
+    /* remembers the weights if this is the penalty that the folds have chosen; without folds, if the test metric is the best so
+     * far; without test data, at each penalty */
     if (d->folds.n > 0) return d->value == d->folds.chosen ? path_remember(m, 0) : TR_OK;
     if (!m->test) return path_remember(m, 0);
     tr_report all = *report;
@@ -600,7 +604,7 @@ static int descent_summarize(void *state, const tr_report *report, tr_evaluation
 
 /* ---- checkpoints ---- */
 
-/* All workers have the same set, as keys, weights and sizes of blocks; the first one saves it. */
+/* For snapshots: lists keys, weights and sizes of blocks of the working set. All workers have the same set; worker 0 saves it. */
 static int descent_keep_set(tr_worker *me, struct tr_linear_descent *d, tr_snapshot *snapshot, int64_t n,
                             int64_t blocks)
 {
@@ -629,7 +633,7 @@ static int descent_keep_set(tr_worker *me, struct tr_linear_descent *d, tr_snaps
     return TR_OK;
 }
 
-/* Values that follow from margins and weights are not saved. */
+/* Values that follow from margins and weights are not listed. */
 static int descent_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_linear *m = state;
@@ -654,13 +658,13 @@ static int descent_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     d->passes = number[6];
     d->chosen = number[7] > 0;
     d->steps = (int)number[8];
-    d->told = true;
+    d->reported = true;
     d->nonzeros = scheduler[0];
     d->all_passes = scheduler[1];
     if (me->worker < 0) return TR_OK;
     d->alpha = path_alpha(m, d->value);
     d->drift = 0;
-    return tr_descent_find_margins(d, false); /* of rows that another member had before the restart */
+    return tr_descent_find_margins(d, false); /* computes margins of rows that another member had before */
 }
 
 /* ---- the method ---- */
@@ -677,7 +681,7 @@ static int descent_open(struct tr_linear *m)
     d->share = 1;
     d->values = m->o->l1 < 0 ? m->o->path : 0;
     d->folds.n = (size_t)m->o->folds;
-    TR_TRY(tr_agree(m->tr, TR_NEW(&d->folds.told, d->folds.n > 0 ? d->values * (2 * d->folds.n + 1) : 0)));
+    TR_TRY(tr_agree(m->tr, TR_NEW(&d->folds.results, d->folds.n > 0 ? d->values * (2 * d->folds.n + 1) : 0)));
     d->most_passes = (double)m->epochs * (double)(d->values > 0 ? d->values * (d->folds.n + 1) : 1);
     return tr_agree(m->tr, TR_NEW(&d->done, d->values));
 }
@@ -718,7 +722,7 @@ static void descent_close(struct tr_linear *m)
     void *arrays[] = {d->probe, d->mine, d->rows.entries, d->rows.begin, d->rows.own_column, d->rows.own_value, d->key,
                       d->all_margins, d->model, d->partial, d->gradient, d->weight, d->entries, d->working, d->set.key,
                       d->set.weight, d->set.next, d->set.column, d->set.slot, d->set.block, d->folds.of, d->folds.weight,
-                      d->folds.share, d->folds.told, d->done, d->best.key, d->best.weight, d};
+                      d->folds.share, d->folds.results, d->done, d->best.key, d->best.weight, d};
     /* clang-format on */
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     m->descent = NULL;

@@ -1,4 +1,5 @@
-/* State of solve.method descent (descent.c), and its steps (step.c). */
+/* State of solve.method descent (descent.c), and its steps (step.c). slope and curve are the first and second derivative of a row's
+ * loss by its margin, times the weight of the row. alpha is the factor of |w|₁. descent.c explains path, fold and lap. */
 #ifndef TR_LINEAR_DESCENT_H
 #define TR_LINEAR_DESCENT_H
 
@@ -6,16 +7,16 @@
 
 /* ---- blocks of columns, and the minimum of the quadratic model over one block ----
  *
- * Plain coordinate descent visits one column at a time. If the rows are distributed, each column needs a sum over all
- * workers. A block of columns needs one such sum for its gradient, and one for its Gram matrix. These suffice to minimise
- * over the block, so the steps are those of coordinate descent for any number of workers. */
+ * Plain coordinate descent visits one column at a time. If the rows are distributed, each column needs a sum over all workers. A
+ * block of columns needs only two sums: its gradient and its Gram matrix. With these, every worker minimises over the block by the
+ * same steps of coordinate descent, so the result does not depend on the number of workers. */
 
 enum { TR_BLOCK_COLUMNS = 256 };
 
-/* Rows of this worker. Columns are local ids from 0. */
+/* The rows of this worker, as sparse rows. A column is an index of tr_linear_descent.key. */
 struct tr_descent_rows {
     size_t n, columns;
-    uint64_t *begin; /* n + 1 */
+    uint64_t *begin; /* row i has the entries begin[i] .. begin[i + 1] - 1 */
     const uint32_t *column;
     const float *value;
     uint32_t *entries;    /* number of entries of each column */
@@ -23,26 +24,26 @@ struct tr_descent_rows {
     float *own_value;
 };
 
-/* Second-order model of a row's loss as a function of its margin, and the movement of the margin so far. */
+/* The quadratic model of a row's loss as a function of its margin. move: change of the margin in the current step so far. */
 struct tr_row_model {
     double slope;
     float curve, move;
 };
 
-/* The entries of up to TR_BLOCK_COLUMNS columns, by rows. */
+/* The entries of up to TR_BLOCK_COLUMNS columns, stored by rows. */
 struct tr_column_block {
-    size_t n;        /* columns */
-    size_t rows;     /* rows with at least one entry */
+    size_t n;        /* number of columns */
+    size_t rows;     /* number of rows with at least one entry */
     uint32_t *row;   /* index of each of these rows */
-    uint64_t *begin; /* first entry of each of these rows: rows + 1 */
-    uint8_t *column; /* of each entry: index in the block */
+    uint64_t *begin; /* these rows have the entries begin[i] .. begin[i + 1] - 1 */
+    uint8_t *column; /* of each entry: index of its column in the block */
     float *value;    /* of each entry */
     float *gram; /* (n + 1) × (n + 1); the last row and column belong to the bias, which is 1 in all rows */
 };
 
 /* Copies columns into blocks of TR_BLOCK_COLUMNS columns; the last block may be smaller.
  *
- * @param [in]  columns  n local column ids in the order of the blocks; UINT32_MAX: no row of this worker has the column
+ * @param [in]  columns  n columns in the order of the blocks; UINT32_MAX: no row of this worker has the column
  * @param [out] blocks   ceil(n / TR_BLOCK_COLUMNS) blocks, zeroed by the caller; free each with tr_block_free(), also after
  *                       an error
  */
@@ -50,43 +51,43 @@ int tr_blocks_make(const struct tr_descent_rows *rows, const uint32_t *columns, 
                    struct tr_column_block *blocks);
 void tr_block_free(struct tr_column_block *block);
 
-/* Number of elements of the lower triangle of the Gram matrix. */
+/* Returns the number of elements of the lower triangle of the Gram matrix. */
 static inline size_t tr_block_triangle(const struct tr_column_block *block)
 {
     return (block->n + 1) * (block->n + 2) / 2;
 }
 
-/* Computes Σ curve x xᵀ over the rows of this worker. Overwrites block->gram.
+/* Computes Σ curve x xᵀ over the rows of this worker, where x are the values of a row in the block and 1. Overwrites block->gram.
  *
- * @param [out] triangle  lower triangle by rows, tr_block_triangle() elements. The last element, of the bias, sums over
- *                        the rows of the block only
+ * @param [out] triangle  lower triangle by rows, tr_block_triangle() elements. The last element is Σ curve over the rows with
+ *                        entries in the block only
  */
 void tr_block_products(const struct tr_column_block *block, const struct tr_row_model *model,
                        float *triangle);
 
-/* Sets block->gram from a triangle summed over all workers.
+/* Sets block->gram from a triangle that was summed over all workers.
  *
- * @param [in] all_rows_curve  diagonal element of the bias
- * @param [in] ridge           added to the diagonal elements of the columns
+ * @param [in] all_rows_curve  diagonal element of the bias: Σ curve over all rows
+ * @param [in] ridge           number to add to the diagonal elements of the columns
  */
 void tr_block_set_gram(struct tr_column_block *block, const float *triangle, double all_rows_curve,
                        double ridge);
 
-/* gradient = Σ (slope + curve · move) x over the rows of this worker: the gradient at the moved margins. */
+/* Sets gradient = Σ (slope + curve · move) x over the rows of this worker: the gradient of the model after the moves. */
 void tr_block_gradient(const struct tr_column_block *block, const struct tr_row_model *model,
                        double *gradient);
 
-/* move += Σ change x for each row. */
+/* Adds Σ change x to `move` of each row: the change of its margin when the weights of the block change. */
 void tr_block_move(const struct tr_column_block *block, const double *change, struct tr_row_model *model);
 
-/* The problem: minimise over x  gᵀ(x - x₀) + ½ (x - x₀)ᵀ G (x - x₀) + alpha Σ |x_j|, for a few hundred coordinates. */
+/* A problem: minimise over x  gᵀ(x - x₀) + ½ (x - x₀)ᵀ G (x - x₀) + alpha Σ |x_j|, for a few hundred coordinates. */
 struct tr_quadratic {
-    size_t n, penalised; /* coordinates; the first `penalised` ones have the penalty */
+    size_t n, penalised; /* number of coordinates; the first `penalised` of them have the penalty */
     const float *gram;   /* G, n × n, with a positive diagonal */
     double alpha;
     double *x;        /* in: x₀; out: the result */
-    double *gradient; /* gradient of the smooth part at x; in: g */
-    double *work;     /* 5 n elements */
+    double *gradient; /* in: g; out: gradient at the result, without the penalty */
+    double *work;     /* scratch of 5 n elements */
 };
 
 /* Returns the x that minimises alpha |x| + ½ (x - value)². */
@@ -95,48 +96,48 @@ static inline double tr_soft_threshold(double value, double alpha)
     return value > alpha ? value - alpha : value < -alpha ? value + alpha : 0;
 }
 
-/* Minimises by coordinate descent, which finds the coordinates that are 0. Between sweeps, conjugate gradients minimise over
- * the other coordinates until one changes its sign, because coordinate descent alone is slow for correlated columns. Stops
- * when a sweep changes no gradient by more than `tolerance`, or after `sweeps` sweeps. Returns the largest change of a
- * gradient in the first sweep. */
+/* Minimises by sweeps of coordinate descent, which finds the coordinates that are 0. Between sweeps, conjugate gradients minimise
+ * over the other coordinates until a coordinate changes its sign, because coordinate descent alone is slow for correlated columns.
+ * Stops when a sweep changes no element of the gradient by more than `tolerance`, or after `sweeps` sweeps. Returns the largest
+ * change of an element in the first sweep. */
 double tr_quadratic_minimise(struct tr_quadratic *q, double tolerance, int sweeps);
 
 /* ---- the state ---- */
 
-/* Loss, gradient and penalties at the current weights, over all workers. All values are sums over rows, not means. The
- * sums come first, followed by the two maxima. */
+/* Loss, gradient and penalties at the current weights, over all workers: sums over rows (not means), followed by two maxima. The
+ * gradient is that of the loss alone. */
 struct tr_descent_point {
-    double loss, slope, curve; /* Σ of the rows */
+    double loss, slope, curve; /* Σ of the losses, slopes and curves of the rows */
     double terms;              /* Σ |loss| + |slope · margin|, for the rounding error */
-    double drift;              /* Σ |slope| · error of the margin, which steps add to in single precision */
-    double absolutes, squares, nonzeros; /* of the weights: Σ |w|, Σ w², number of non-zero weights */
-    double excess;                       /* Σ max(0, |gradient| - alpha)², gradient of the loss alone */
-    double greatest;                     /* max |gradient|, gradient of the loss alone */
+    double drift;              /* Σ |slope| × (error of the margin due to steps in single precision) */
+    double absolutes, squares, nonzeros; /* Σ |w|, Σ w², number of non-zero weights */
+    double excess;                       /* Σ max(0, |gradient| - alpha)² over the columns */
+    double greatest;                     /* max |gradient| */
     double violation;                    /* largest violation of an optimality condition */
 };
 
-/* The working set: columns that steps change. All workers have the same set. */
+/* The working set: the columns that steps change. All workers have the same set. */
 struct tr_descent_set {
     size_t n, capacity;
     tr_key *key;
-    double *weight, *next; /* before and after the step */
-    uint32_t *column;      /* local column id; UINT32_MAX: no row of this worker has the column */
-    uint32_t *slot;        /* index in this worker's vectors; UINT32_MAX: not in them */
+    double *weight, *next; /* weights before the step; weights that the step has found so far */
+    uint32_t *column; /* index in tr_linear_descent.key; UINT32_MAX: no row of this worker has the column */
+    uint32_t *slot;   /* see tr_descent_slot() */
     size_t blocks, block_capacity;
-    struct tr_column_block *block; /* of these columns, in the same order */
+    struct tr_column_block *block; /* the columns of the set, in the same order */
 };
 
-/* Result of one penalty of the path. */
+/* Result for one penalty of the path. alpha: its model.l1; 0: there is no result. */
 struct tr_descent_value {
     double alpha, nonzeros, objective, gap, metric;
 };
 
-/* The weights of the penalty with the best test metric. */
+/* The weights of the best penalty so far: with the best test metric, or the penalty that the folds have chosen. */
 struct tr_descent_best {
     struct { /* saved in checkpoints */
         double metric, objective, distance, bias, nonzeros;
-        double n;     /* number of non-zero weights */
-        double value; /* index of the penalty + 1; 0: none yet */
+        double n;     /* number of elements of key and weight */
+        double value; /* index of the penalty + 1; 0: no penalty is complete */
     } of;
     tr_key *key;
     double *weight;
@@ -145,70 +146,68 @@ struct tr_descent_best {
 /* Cross-validation, solve.folds. */
 struct tr_descent_folds {
     size_t n;             /* number of folds; 0: no cross-validation */
-    size_t lap;           /* fold that is held out; n: none, the final lap */
+    size_t lap;           /* index of the current lap and of the fold that it holds out; n: the final lap */
     uint32_t *of;         /* fold of each row of this worker */
-    float *weight;        /* of these rows; 0 for held-out rows */
-    double *share;        /* share of the total weight that each lap is trained on */
-    double *told;         /* for each penalty: loss of each fold, non-zeros of each fold, model.l1 */
-    size_t least, chosen; /* index of the penalty with the least loss; of the penalty of the model */
+    float *weight;        /* weights of these rows; 0 for held-out rows */
+    double *share;        /* [lap]: fraction of the total weight that the training rows have */
+    double *results;      /* for each penalty: loss of each fold, non-zeros of each fold, model.l1 */
+    size_t least, chosen; /* index of the penalty with the least loss; index of the penalty of the model */
 };
 
 struct tr_linear_descent {
-    double alpha, l2, bias_l2; /* penalties times the weight of the training rows */
-    double share;              /* share of the total weight that these rows have */
+    double alpha, l2, bias_l2; /* penalties, times the total weight of the training rows of this lap */
+    double share;              /* fraction of the total weight that the training rows of this lap have */
     struct tr_descent_folds folds;
 
-    /* Worker. */
-    struct tr_descent_rows rows;  /* with the columns that can leave 0 */
-    tr_key *key;                  /* of these columns */
-    double *margin, *all_margins; /* of this worker's rows; of all rows of its group */
-    size_t first_row;             /* index of its first row in the group */
-    const float *target;
-    const float *row_weight;            /* NULL: all 1 */
-    struct tr_row_model *model, *probe; /* probe: of conjugate gradients */
-    double *partial;                    /* gradient of its own rows, by columns */
-    struct tr_columns shared; /* sums vectors over the workers; the vectors hold all columns or a range */
+    /* on workers */
+    struct tr_descent_rows rows;        /* rows of this worker, with the columns that can leave 0 */
+    tr_key *key;                        /* keys of these columns, ascending */
+    double *margin, *all_margins;       /* margins of this worker's rows; of all rows of its group */
+    size_t first_row;                   /* margin = all_margins + first_row */
+    const float *target;                /* of each row */
+    const float *row_weight;            /* of each row; NULL: all are 1 */
+    struct tr_row_model *model, *probe; /* of each row; probe: for products in conjugate gradients */
+    double *partial;                    /* gradient of this worker's rows, by rows.columns */
+    struct tr_columns shared;           /* vectors over all columns: the next four members */
     double *gradient, *weight, *entries;
-    bool *working;  /* whether the column is in the set */
-    uint32_t *mine; /* columns that only this worker reports and that can leave 0: indices of these vectors */
+    bool *working;  /* whether the column is in the working set */
+    uint32_t *mine; /* slots of the columns that this worker, and no other, counts and pushes */
     size_t n_mine;
     struct tr_descent_set set;
-    double bias, bias_move, bias_gradient;
-    double
-        project[2]; /* factors of negative and positive slopes, which then are a dual point: they sum to 0 */
-    double drift;   /* Σ over the rows of this worker since the margins were computed from the weights */
-    double
-        zeros_loss; /* objective of weights of zero: the bound of the loss that the choice of columns needs */
+    double bias, bias_move, bias_gradient; /* bias_move: its change in the current step so far */
+    double project[2]; /* factors of negative and of positive slopes with which the slopes sum to 0 */
+    double drift;      /* tr_descent_point.drift of this worker's rows since tr_descent_find_margins() */
+    double zeros_loss; /* objective of zero weights, which bounds the loss of all later weights */
     struct tr_descent_point at;
     double dual;            /* largest dual value for this alpha so far */
     bool known;             /* `at` and `gradient` belong to the current weights */
     double margin_of_zeros; /* columns of weight 0 with |gradient| > alpha - margin_of_zeros are in the set */
-    int steps;              /* taken at this penalty */
-    double passes;      /* over the non-zeros. The gradient at the current weights belongs to the next step */
-    double most_passes; /* maximum: solve.epochs, times the number of penalties and folds of a path */
-    double lacking;     /* number of passes after the next step, if that is above the maximum; else 0 */
-    tr_view *view;      /* of w: the columns that it owns; at the last worker also the bias */
-    tr_view *initial;   /* model.init: the columns of its rows, and the bias */
+    int steps;              /* number of steps at this penalty */
+    double passes; /* passes over the non-zeros so far; the last gradient is counted with the next step */
+    double most_passes; /* maximum of passes: solve.epochs, times the penalties and laps of a path */
+    double lacking;     /* number of passes after the next step if it exceeds most_passes; else 0 */
+    tr_view *view;      /* view of w at the keys of `mine`; at the last worker also the bias */
+    tr_view *initial;   /* model.init: view of w at `key`, and the bias; else NULL */
 
-    /* Path of penalties. */
-    size_t values, value; /* number of penalties; index of the current one */
-    double first_alpha;
+    /* the path of penalties */
+    size_t values, value; /* number of penalties, 0 without a path; index of the current penalty */
+    double first_alpha;   /* alpha of the first penalty for all rows */
     struct tr_descent_best best;
-    bool told;   /* the current penalty was reported; the next one may start */
-    bool chosen; /* the weights are the best ones: training is complete */
+    bool reported; /* the current penalty was evaluated, so that the next penalty may start */
+    bool chosen;   /* the weights are those of `best`: training is complete */
 
-    /* Scheduler. */
-    double nonzeros, all_passes;
-    struct tr_descent_value *done; /* by penalties */
+    /* on the scheduler */
+    double nonzeros, all_passes;   /* of the last evaluation */
+    struct tr_descent_value *done; /* results of the penalties */
 };
 
-/* Weight of a row of this worker. */
+/* Returns the weight of a row of this worker. */
 static inline double tr_descent_weight(const struct tr_linear_descent *d, size_t i)
 {
     return d->row_weight ? (double)d->row_weight[i] : 1;
 }
 
-/* Returns the index of a column in this worker's vectors, or UINT32_MAX. */
+/* Returns the slot of a column: its index in gradient, weight, entries and working; UINT32_MAX: this worker does not have it. */
 static inline uint32_t tr_descent_slot(const struct tr_linear_descent *d, tr_key key)
 {
     bool here = key >= d->shared.first && key - d->shared.first < d->shared.n;
@@ -217,30 +216,35 @@ static inline uint32_t tr_descent_slot(const struct tr_linear_descent *d, tr_key
 
 /* ---- step.c: called by workers; functions that return a status are collective over all workers ---- */
 
-/* Fills the model of each row; at->loss, slope and curve are sums over this worker's rows. The slopes are a dual point: those of an
- * unpenalised bias sum to 0. */
+/* Fills the model of each row. Sets at->loss, slope and curve to sums over this worker's rows. If the bias has no penalty, the
+ * slopes of all rows are projected to sum to 0, as the dual requires. */
 int tr_descent_model_rows(struct tr_linear *m);
 
 /* Minimises over the bias and updates the margins. */
 int tr_descent_minimise_bias(struct tr_linear *m);
 
-/* Computes the gradient, `at` and `dual` at the current weights. Without `moved` only the penalty has changed, and the gradient is
- * reused. */
+/* Computes the gradient, `at` and `dual` at the current weights. moved false: only the penalty has changed. */
 int tr_descent_look(struct tr_linear *m, bool moved);
 
-/* The objective; a bound of its distance from the optimum, with rounding errors; and this relative to the optimum. */
+/* Returns the objective at the last tr_descent_look(). */
 double tr_descent_objective(const struct tr_linear_descent *d);
+
+/* Returns an upper bound of the distance of the objective from the optimum, with rounding errors. */
 double tr_descent_distance(const struct tr_linear_descent *d);
+
+/* Returns the distance relative to a lower bound of the optimum. */
 double tr_descent_gap(const struct tr_linear_descent *d);
 
-/* Computes the margins of the rows from the weights of the set: of all rows, or of those with NaN. */
+/* Computes the margins of rows from the weights of the set: of all rows, or only of those whose margin is NaN. */
 int tr_descent_find_margins(struct tr_linear_descent *d, bool all);
 
-/* Appends columns to the working set; empties the set. */
+/* Appends columns to the working set. */
 int tr_descent_add_columns(struct tr_linear_descent *d, const tr_key *keys, const double *weights, size_t n);
+
+/* Empties the working set. */
 void tr_descent_clear_set(struct tr_linear_descent *d);
 
-/* Takes a step, unless it would exceed the maximum number of passes: then d->lacking is set. */
+/* Takes a step, unless it would exceed the maximum number of passes: then only d->lacking is set. */
 int tr_descent_step(struct tr_linear *m);
 
 #endif

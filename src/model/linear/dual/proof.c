@@ -1,15 +1,15 @@
 /* The proof of the gap after dual coordinate descent.
  *
- * During training the gap is an estimate: w is a sum in the precision of the table, to which millions of steps have added, and a free
- * bias is not at its optimum. The proof needs one pass. It computes the objective of the stored weights in double precision, makes
- * the dual variables feasible, and sums X' u of them:
- *   F* ≥ D(u) = -(1/n) Σ φ*(u) - |X' u / n|² / (2 λ), where Σ u = 0 for each output if its bias is free.
- * The bias constraint holds after a projection: the side (positive or negative variables) with the larger sum is multiplied by the
- * ratio of the sums; the probabilities of a softmax are mixed with a distribution. Both stay in the domain of φ*.
+ * During training the gap is an estimate: w contains the rounding errors of millions of steps, and a free bias (without penalty) is
+ * not at its optimum. The proof needs one pass. It computes the objective of the stored weights in double precision, makes the dual
+ * variables feasible, and computes the dual value of the feasible variables u, as slopes dφ/dm:
+ *   F* ≥ D(u) = -(1/n) Σ φ*(u) - |X' u / n|² / (2 λ), where Σ u = 0 is required for each output if the bias is free.
+ * A projection makes Σ u = 0. If the positive variables have the larger sum they are multiplied by the ratio of the sums, else the
+ * negative ones; the probabilities of a softmax are mixed with another distribution. The results stay in the domain of φ*.
  *
- * A free bias of a smooth loss is adjusted first. Its error hardly affects the gap, and it may be off by a few hundredths, which
- * changes the labels of rows close to the decision boundary (rcv1 at a gap of 2e-4: 0.02, and 4 of 500 test rows). One Newton step
- * of the bias alone, which needs only the margins of all rows, brings it to its optimum. */
+ * A free bias of a smooth loss is adjusted first. Even if the gap is small, the bias may be off by some hundredths, which changes
+ * the labels of rows close to the decision boundary (rcv1 at a gap of 2e-4: 0.02, and 4 of 500 test rows). One Newton step of the
+ * bias alone brings it to its optimum; it needs only the margins of all rows. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,14 +20,16 @@ enum { BLOCK_ROWS = 256 };
 
 struct proof {
     struct tr_linear *m;
-    bool settles; /* the bias is adjusted */
-    tr_view *bias;
-    double *margin;        /* of the rows of this worker if the bias is adjusted, else of a block */
-    double *w;             /* over the keys of this worker: the weights, then X' u */
-    double *u, *project;   /* of a block of rows; factors of the projection, by output */
-    double loss;           /* Σ over all rows; the same on all workers, as the following */
-    double dual, rounding; /* n D(u); n times the rounding error of D and F */
-    bool known;            /* all workers have their dual variables */
+    bool settles;    /* the bias is adjusted */
+    tr_view *bias;   /* the bias in m->w; NULL unless settles */
+    double *margin;  /* margins of all rows of this worker if settles, otherwise of a block of rows */
+    double *w;       /* over the keys of this worker: the weights, then X' u */
+    double *u;       /* dual variables of a block of rows */
+    double *project; /* [3 × output]: parameters of the projection, see proof_find_projection() */
+    /* equal on all workers: */
+    double loss;           /* Σ weight × loss over all rows */
+    double dual, rounding; /* n D(u); n times a bound of the rounding errors of D and F */
+    bool known;            /* all workers have the dual variables of their rows */
 };
 
 static int proof_prepare(tr_worker *me, void *state)
@@ -45,14 +47,13 @@ static int proof_prepare(tr_worker *me, void *state)
 
 /* ---- the bias ---- */
 
-/* Takes one Newton step of the bias. A step that predicts a large decrease does not start close to the optimum, and is
- * not taken. */
+/* Takes one Newton step of the bias. A step that predicts a large decrease is not taken: the bias is far from its optimum. */
 static int proof_settle_bias(tr_worker *me, struct proof *s)
 {
     struct tr_linear *m = s->m;
     const struct tr_problem *p = &m->problem;
     size_t first = tr_data_part_begin(m->train, me), end = tr_data_part_end(m->train, me);
-    double by = 0, sum[2][3] = {{0}}; /* loss, slope and curvature of all rows, without and with the step */
+    double by = 0, sum[2][3] = {{0}}; /* [without, with step]: loss, slope and curvature over all rows */
     TR_TRY(tr_view_pull(s->bias));
     for (int turn = 0; turn < 2; turn++) {
         for (size_t i = first; i < end; i++) {
@@ -67,7 +68,7 @@ static int proof_settle_bias(tr_worker *me, struct proof *s)
         bool near = sum[0][2] > 0 && sum[0][1] * sum[0][1] < 0.1 * sum[0][0] * sum[0][2];
         double old = tr_real_get(p->dtype, s->bias->value, 0);
         by = near ? -sum[0][1] / sum[0][2] : 0;
-        if (p->dtype == TR_F32) by = (double)(float)(old + by) - old; /* rounded as in the table */
+        if (p->dtype == TR_F32) by = (double)(float)(old + by) - old; /* rounded as the table will round it */
     }
     if (!(sum[1][0] < sum[0][0])) by = 0;
     s->loss = sum[by != 0][0];
@@ -77,9 +78,9 @@ static int proof_settle_bias(tr_worker *me, struct proof *s)
 
 /* ---- the dual value ---- */
 
-/* Sums the negative variables, the positive variables and the probabilities of a softmax over all rows, for each output, and
- * computes the projection from the sums: factors of the negative and of the positive variables; for a softmax, the added
- * probability and the share of the mixed distribution. */
+/* Sets s->project, three numbers per output. They are first the sums over all rows of the negative variables, of the positive
+ * variables, and of the probabilities of a softmax. They become the factors of negative and of positive variables; for a softmax,
+ * the added probability and the fraction that the added distribution has in the mixture. */
 static int proof_find_projection(tr_worker *me, struct proof *s)
 {
     const struct tr_linear *m = s->m;
@@ -114,7 +115,7 @@ static int proof_find_projection(tr_worker *me, struct proof *s)
     return TR_OK;
 }
 
-/* Computes the dual value. */
+/* Sets s->dual and s->rounding. */
 static int proof_find_dual(tr_worker *me, struct proof *s)
 {
     struct tr_linear *m = s->m;
@@ -197,13 +198,13 @@ static int proof_compute(tr_worker *me, void *state)
     return s->known ? proof_find_dual(me, s) : TR_OK;
 }
 
-/* Only the bias has changed since w was read. */
+/* Only the bias has changed since proof_compute() pulled w, so that only the bias is pulled again. */
 static int proof_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct proof *s = state;
     struct tr_linear *m = s->m;
     size_t bytes = tr_real_size(m->problem.dtype);
-    if (m->view->clock < 0) TR_TRY(tr_view_pull(m->view)); /* a resumed run */
+    if (m->view->clock < 0) TR_TRY(tr_view_pull(m->view)); /* the run resumed after proof_compute() */
     if (s->settles) {
         TR_TRY(tr_view_pull(s->bias));
         memcpy((char *)m->view->value + m->problem.keys * bytes, s->bias->value, bytes);
@@ -242,7 +243,7 @@ int tr_linear_dual_prove(struct tr_linear *m)
 {
     struct proof s = {.m = m};
     bool is_free = m->o->bias && !m->o->bias_l2 && m->outputs == 1 && !m->loss->corner;
-    if (tr_job_number(m->job, "solve.patience") > 0) return TR_OK; /* the test data chose the model */
+    if (tr_job_number(m->job, "solve.patience") > 0) return TR_OK; /* the test data selected the model */
     s.settles = is_free && tr_job_is(m->job, "table.filter", "none");
     tr_view_close(&m->view);
     tr_stage stage = {.name = "proof",

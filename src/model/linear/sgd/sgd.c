@@ -1,5 +1,6 @@
-/* Mini-batch gradient descent. The updates are summed, weighted (ConSGD, DynSGD), or are gradients for an optimizer at
- * the servers; or each worker has an optimizer of its own. solve.method growing has batches that grow (below). */
+/* Mini-batch gradient descent. Workers push updates of w, which the servers sum or weigh (ConSGD, DynSGD: sync.weight). With an
+ * optimizer at the servers workers push gradients; or each worker has its own optimizer and pushes updates. The second part of the
+ * file is solve.method growing, in which batches grow. */
 #include "../linear.h"
 
 #include <math.h>
@@ -10,8 +11,8 @@
 
 /* ---- mini-batches ---- */
 
-/* Files are often sorted, and a worker's rows keep the order of the file. The mini-batches of a worker therefore come
- * in another order in each epoch, the same for all members of a group. */
+/* A mini-batch of a worker consists of consecutive rows. Because files are often sorted, the order of the mini-batches is different
+ * in each epoch; it is equal for all members of a group. */
 
 static int batches_prepare_count(tr_worker *me, void *state)
 {
@@ -37,9 +38,9 @@ static int batches_count_rows(tr_worker *me, void *state)
     return tr_view_push(m->batches.count_view);
 }
 
-/* Counts the rows of each feature in one clock over a table, and spreads λ w over the rows: a step on a row shrinks only
- * its features, by λ n / (number of rows that have the feature). The mean over all rows is λ w, and the cost of a step
- * is proportional to its non-zeros. Dense rows have all features. */
+/* Counts the rows of each feature by a stage of one clock and a table, and sets b->reg: a step on a row regularises only the
+ * features of the row, feature w_j by λ n / (number of rows that have it) w_j. The mean over all rows is λ w, and the cost of a
+ * step is proportional to its non-zeros. */
 static int batches_count_features(struct tr_linear *m)
 {
     struct tr_linear_batches *b = &m->batches;
@@ -100,8 +101,8 @@ static int batches_shuffle(const tr_worker *me, struct tr_linear *m, int64_t epo
     return tr_data_permute_parts(m->train, &rng, begin, n, m->batches.order);
 }
 
-/* into -= rate × mean gradient of mini-batch `turn` at w. If updates are averaged, the step of a group is that of a
- * single group; if they are summed, it is for its share of the rows. */
+/* Sets into -= rate × gradient of mini-batch order[turn] at w. If updates are averaged, this is the mean gradient of the group's
+ * rows; if updates are summed (m->sums), it is divided by the number of groups. */
 static int batches_add_gradient(tr_worker *me, struct tr_linear *m, int64_t turn, double rate, const void *w,
                                 void *into)
 {
@@ -110,8 +111,8 @@ static int batches_add_gradient(tr_worker *me, struct tr_linear *m, int64_t turn
     size_t begin = batches_begin(m, i), end = batches_begin(m, i + 1), n;
     double rows = p->n / (double)m->batches.n;
     if (!m->sums) rows /= me->groups;
-    /* uses rows that are in memory first, because they may be evicted; but if w changes, all margins are computed
-     * before */
+    /* processes the rows that are in memory now, because they may be evicted; but if `into` is w, all margins must be computed
+     * before w changes */
     for (; end > begin && (n = w == into ? end - begin : tr_ready(p, begin, end - begin)) > 0; begin += n) {
         tr_margins(p, begin, n, w, m->margin);
         if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n * p->outputs));
@@ -124,20 +125,20 @@ static int batches_add_gradient(tr_worker *me, struct tr_linear *m, int64_t turn
 /* ---- sgd ---- */
 
 struct tr_linear_sgd {
-    int64_t every;          /* mini-batches per clock */
-    int64_t ordered;        /* number of the epoch of the current order + 1 */
-    tr_optimizer optimizer; /* unless it is the plain one */
-    /* optimizer at the worker: gradient of a mini-batch by keys; of its keys only; state */
+    int64_t every;          /* number of mini-batches per clock */
+    int64_t ordered;        /* number of the epoch of the current order + 1; 0: there is no order yet */
+    tr_optimizer optimizer; /* rate and decay also apply to plain steps */
+    /* optimizer at the worker: gradient over all keys of the view; over the keys of a mini-batch; state of the optimizer */
     void *gradient, *packed, *state;
-    uint32_t *touched; /* keys of a mini-batch */
-    bool *is_touched;
+    uint32_t *touched;   /* keys of a mini-batch */
+    bool *is_touched;    /* [key]: the key is in `touched` */
     bool falls;          /* the rate falls linearly to 0 at the last clock */
-    int64_t tried;       /* clocks of a trial; 0: training */
-    tr_report report;    /* size of the weights after the trial */
-    double loss, weight; /* of this worker's rows after the trial */
+    int64_t tried;       /* number of training clocks of the current trial (solve.rate auto); 0: no trial */
+    tr_report report;    /* sums of the weights at the end of the trial */
+    double loss, weight; /* Σ loss and Σ weight of the rows on which this worker measures the trial */
 };
 
-/* solve.optimizer_at */
+/* Values of solve.optimizer_at. */
 enum { AT_SERVER, AT_WORKER };
 
 static bool sgd_optimizes(const struct tr_linear *m, int at)
@@ -160,7 +161,7 @@ static tr_optimizer sgd_wished_optimizer(const struct tr_linear_options *o, doub
                           .epsilon = o->epsilon};
 }
 
-/* Refuses settings that an optimizer or a weighting ignores. */
+/* Refuses settings that the optimizer or sync.weight would ignore. */
 static int sgd_check(const tr_job *job, const struct tr_linear_options *o)
 {
     bool weighted = !tr_job_is(job, "sync.weight", "sum"), plain = o->optimizer == TR_PLAIN_SGD;
@@ -182,17 +183,17 @@ static int sgd_check(const tr_job *job, const struct tr_linear_options *o)
     return TR_OK;
 }
 
-/* Selects the server function of w for a stage of this number of clocks. */
+/* Sets s->optimizer, and selects the server function of w, for a stage of this number of clocks. */
 static int sgd_use_function(struct tr_linear *m, int64_t clocks)
 {
     struct tr_linear_sgd *s = m->sgd;
     const tr_job *job = m->job;
-    int64_t steps = sgd_optimizes(m, AT_WORKER) ? s->every : 1; /* of the optimizer in a clock */
+    int64_t steps = sgd_optimizes(m, AT_WORKER) ? s->every : 1; /* steps of the optimizer per clock */
     s->optimizer = sgd_wished_optimizer(m->o, m->rate);
-    /* model.l1 applies once to the mean gradient, but ftrl applies it to the sum of the gradients of the training */
+    /* ftrl applies l1 once to the sum of all gradients of the training, so model.l1 is multiplied by their number */
     s->optimizer.l1 = m->o->l1 * ((double)m->epochs * (double)m->clocks_per_epoch * (double)steps);
     if (s->falls) s->optimizer.horizon = (double)(clocks * steps);
-    /* the gradient that a worker computes for a key is that of its share of the rows */
+    /* each group pushes the gradient of its own rows only */
     tr_table_filter_l1(m->w, m->o->l1 / tr_groups(m->tr), 1);
     if (sgd_optimizes(m, AT_SERVER))
         return tr_table_use(m->w, tr_optimizer_name(s->optimizer.kind), &s->optimizer);
@@ -215,14 +216,14 @@ static int sgd_open(struct tr_linear *m)
     double rows = (double)train->total_rows, batch = (double)m->o->batch, workers = tr_workers(m->tr),
            nonzeros = (double)train->total_nonzeros, columns = (double)train->columns;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->sgd, 1)));
-    /* Default number of rows of a mini-batch. Small batches make more progress in an epoch, but each costs a pull and a
-     * push of all keys, and with several workers the latency of a message: a batch should have a share of the keys. */
+    /* Default number of rows of a mini-batch. Small batches make more progress in an epoch, but each costs a pull and a push of all
+     * keys, and with several workers the latency of a message. A batch should therefore have about an eighth of the keys. */
     double least = fmax(8 * workers, rows / (workers > 1 ? 500 : 2000));
     double usual = fmin(fmax(32, rows / 200), fmax(least, columns / (8 * fmax(nonzeros / rows, 1))));
     m->batches.n = (int64_t)fmax(1, round(rows / (batch > 0 ? batch : usual)));
-    /* Default number of mini-batches per clock: an update is worth sending when its computation took as long as its
-     * exchange. A pull and a push touch each key of a worker, a mini-batch touches its non-zeros twice; over a network a
-     * key costs several times more. (Angel, section 5.2: an update buffer that is pushed when it is full.) */
+    /* Default number of mini-batches per clock: computing an update should take as long as exchanging it. A pull and a push access
+     * each key of a worker, a mini-batch accesses its non-zeros twice; over a network a key costs several times more. (Angel,
+     * section 5.2: an update buffer that is pushed when it is full.) */
     nonzeros /= workers;
     double wanted = (tr_nodes(m->tr) == 1 ? 2 : 8) * fmin(columns, nonzeros), n = (double)m->batches.n;
     double enough = fmax(1, fmin(n, ceil(wanted / fmax(nonzeros / n, 1))));
@@ -255,7 +256,7 @@ static void sgd_close(struct tr_linear *m)
     m->sgd = NULL;
 }
 
-/* Also prepares a trial, which has no views of its own for evaluation. */
+/* Prepares training or a trial, which needs no views for evaluation. */
 static int sgd_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
@@ -277,7 +278,7 @@ static int sgd_prepare(tr_worker *me, void *state)
     return TR_NEW(&s->is_touched, n);
 }
 
-/* Steps of an optimizer at the worker, each on the keys of one mini-batch. */
+/* Takes the steps first .. last - 1 of an optimizer at the worker, each on the keys of one mini-batch. */
 static int sgd_own_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_t last)
 {
     struct tr_linear_sgd *s = m->sgd;
@@ -299,7 +300,7 @@ static int sgd_own_steps(tr_worker *me, struct tr_linear *m, int64_t first, int6
                 s->touched[n++] = key;
             }
         }
-        for (size_t t = 0; t < n; t++) { /* moves the gradient of these keys to `packed` */
+        for (size_t t = 0; t < n; t++) { /* moves the gradient of the touched keys to `packed` */
             char *from = (char *)s->gradient + s->touched[t] * bytes;
             memcpy((char *)s->packed + t * bytes, from, bytes);
             memset(from, 0, bytes);
@@ -312,9 +313,9 @@ static int sgd_own_steps(tr_worker *me, struct tr_linear *m, int64_t first, int6
     return TR_OK;
 }
 
-/* The steps of a clock. An optimizer at the servers gets the mean gradient of the rows of the clock. A single mini-batch
- * of plain steps is summed separately: its small steps, in particular those of regularisation, would be rounded away
- * next to large weights. Several mini-batches need a copy of the weights that changes with them. */
+/* Takes the steps of the mini-batches first .. last - 1, those of a clock. An optimizer at the servers gets the mean gradient of
+ * their rows. Several mini-batches of plain steps change a copy of the weights. A single mini-batch is added to zeros instead,
+ * because its small steps, in particular those of regularisation, would be rounded away when added to large weights. */
 static int sgd_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_t last)
 {
     bool gradients = sgd_optimizes(m, AT_SERVER), copies = !gradients && last - first > 1;
@@ -344,13 +345,13 @@ static int sgd_compute(tr_worker *me, void *state)
 
 /* ---- solve.rate auto ---- */
 
-/* A trial trains with a rate from the initial weights on the first mini-batches and measures the objective. The next
- * rate is four times as large, until the objective is worse; or a quarter, if already the first rate was too large
- * (Bottou, "Stochastic gradient descent tricks", 2012, section 5.2). Trials run on all ranks like training, so
- * consistency and weighting of updates are taken into account. */
+/* A trial trains with one rate from the initial weights on the first mini-batches, and then measures the objective. The next trial
+ * has four times the rate, until the objective is worse; or a quarter of it, if the first rate was too large (Bottou, "Stochastic
+ * gradient descent tricks", 2012, section 5.2). Trials run on all ranks like training, so that sync.mode and sync.weight have the
+ * same effect. */
 
-/* The last clock sums the loss of the mini-batches after those of the trial, or of the same ones if there are no
- * others. */
+/* The last clock of a trial sums the loss of the mini-batches that follow those of the trial, from the end of the order to its
+ * start. */
 static int trial_compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
@@ -372,8 +373,8 @@ static int trial_compute(tr_worker *me, void *state)
     return TR_OK;
 }
 
-/* A trial takes about a quarter of an epoch; for small data the whole training, if that does not take too many
- * messages. */
+/* Runs a trial and sets *objective. A trial takes about a quarter of an epoch; for small data the clocks of training, unless that
+ * would take too many messages. */
 static int trial_run(struct tr_linear *m, double rate, double *objective)
 {
     struct tr_linear_sgd *s = m->sgd;
@@ -411,8 +412,8 @@ static int trial_run(struct tr_linear *m, double rate, double *objective)
 }
 
 struct rate_trials {
-    double best, least; /* the best rate, and its objective */
-    int n;
+    double best, least; /* the best rate so far, and its objective */
+    int n;              /* number of trials */
 };
 
 static int rate_try(struct tr_linear *m, double rate, struct rate_trials *t, bool *better)
@@ -425,9 +426,9 @@ static int rate_try(struct tr_linear *m, double rate, struct rate_trials *t, boo
     return TR_OK;
 }
 
-/* The first guess follows from the mean |x|² of all rows and, for regression, from the standard deviation of the labels, to
- * which weights are proportional. A plain step is about the inverse of the mean curvature. Steps of adaptive optimizers
- * do not depend on the size of gradients, so their rates are proportional to the size of weights. */
+/* Sets m->rate to the best rate of some trials. The first rate of a plain step is the inverse of the mean |x|² of all rows, which
+ * is about the inverse of the mean curvature. Steps of adaptive optimizers do not depend on the size of gradients, so their first
+ * rate is proportional to the size of weights: for regression, to the standard deviation of the labels. */
 static int rate_find(struct tr_linear *m)
 {
     enum { ROWS, NORMS, LABELS, SQUARES, SUMS, MOST_TRIALS = 16 };
@@ -470,10 +471,9 @@ static int rate_find(struct tr_linear *m)
 
 /* ---- the stage ---- */
 
-/* The order of mini-batches follows from the seed and the epoch. The rate is saved, because a search on other ranks
- * could find another one. An optimizer at the worker has a state for each of its keys. With another layout, a key gets
- * the state of one of the workers: it stems from other rows, but estimates the gradients of the key as well as any
- * other. */
+/* The order of mini-batches follows from the seed and the epoch. The rate is listed, because trials on other ranks could find
+ * another rate. An optimizer at the worker has a state for each key of the worker. If a run resumes with other workers, a key gets
+ * the state that one of the old workers had. It comes from other rows, but is an equally good estimate for the key. */
 static int sgd_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     (void)me;
@@ -503,7 +503,7 @@ static int sgd_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 static int sgd_train(struct tr_linear *m)
 {
     TR_TRY(batches_count_features(m));
-    if (m->rate == TR_JOB_AUTO && tr_context_continues(m->tr)) m->rate = 1; /* until it is restored */
+    if (m->rate == TR_JOB_AUTO && tr_context_continues(m->tr)) m->rate = 1; /* the snapshot sets it */
     if (m->rate == TR_JOB_AUTO) TR_TRY(rate_find(m));
     TR_TRY(sgd_use_function(m, m->epochs * m->clocks_per_epoch));
     tr_stage train = tr_linear_stage(m);
@@ -529,28 +529,28 @@ const struct tr_linear_method tr_linear_sgd = {.check = sgd_check,
 
 /* ---- batches that grow ---- */
 
-/* Mini-batch gradient descent with batches that grow (FlexPS, sections 3 and 7.2): first many small steps, which are
- * fast and noisy, then fewer steps that can use more workers each. Each phase has a batch size and is a stage with its
- * own number of workers. A clock is one mini-batch of all workers of the stage. Evaluation, which visits all rows, is a
- * stage too. */
+/* Mini-batch gradient descent with batches that grow (FlexPS, sections 3 and 7.2): first many small steps, which are fast and
+ * noisy, then fewer large steps, each of which can use more workers. Training is a task of stages. A phase is a stage with its own
+ * batch size and number of workers; it runs several times, each time for some clocks. A clock is one mini-batch of all workers of
+ * the stage. The evaluation, which visits all rows, is a stage too. */
 
 struct phase {
     struct tr_linear *m;
-    int number;         /* index */
-    int64_t iterations; /* mini-batches in a pass over the data */
-    int64_t clocks;     /* mini-batches in the phase */
-    int64_t before;     /* mini-batches in earlier phases */
+    int number;         /* index of the phase */
+    int64_t iterations; /* number of mini-batches in a pass over the data */
+    int64_t clocks;     /* number of mini-batches in the phase */
+    int64_t before;     /* number of mini-batches in earlier phases */
     double rate;        /* rate before decay */
     char name[32];
 };
 
 struct tr_linear_growing {
     int phases;
-    struct phase *phase; /* phase[phases]: the stage that evaluates */
-    struct {             /* of the scheduler; saved in checkpoints */
-        int64_t phase;   /* index */
-        int64_t done;    /* completed mini-batches of the phase */
-        int64_t leg;     /* mini-batches in the current run */
+    struct phase *phase; /* the phases; phase[phases] is the stage that evaluates */
+    struct {             /* on the scheduler; saved in checkpoints */
+        int64_t phase;   /* index of the current phase */
+        int64_t done;    /* number of completed mini-batches of this phase */
+        int64_t leg;     /* number of mini-batches in its current run */
     } at;
 };
 
@@ -586,12 +586,12 @@ static double phase_rows_of_batch(const struct tr_linear *m, int phase)
     return fmin(first * pow(m->o->growth, phase), rows);
 }
 
-/* Plans the phases. The mini-batches of a pass have equal size. The remaining phases share the remaining passes equally,
- * unless stages.NAME.clocks gives the number of mini-batches. */
+/* Plans the phases. The mini-batches of a pass have equal size. The phases divide solve.epochs equally, unless stages.NAME.clocks
+ * sets the number of mini-batches of a phase. */
 static int growing_open(struct tr_linear *m)
 {
     struct tr_linear_growing *g;
-    double left = (double)m->epochs, rows = (double)m->train->total_rows; /* left: passes of solve.epochs */
+    double left = (double)m->epochs, rows = (double)m->train->total_rows; /* left: passes not yet planned */
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->growing, 1)));
     g = m->growing;
     g->phases = (int)m->o->phases;
@@ -627,17 +627,17 @@ static void growing_close(struct tr_linear *m)
     m->growing = NULL;
 }
 
-/* Sets the rates of solve.rate auto. A step on a mean over b rows can have at least the length 1/(M + m/b), with m the
- * largest curvature of a row's loss, and M that of the mean over all rows, which is at most the mean of m (Gower et al.
- * 2019, SGD: General analysis and improved rates, section 3.3). The curvature of logistic loss is below its bound for
- * nearly all rows, so twice this length is better. The hinge has no bound and uses that of logistic loss. (On eight data
- * sets of text, one-hot and dense rows this was better than sgd with its default everywhere and never diverged. Very
- * sparse rows would allow longer steps.) */
+/* Sets the rates of the phases for solve.rate auto. A step on the mean over b rows can have at least the length 1/(M + m/b), where
+ * m is the largest curvature of a row's loss, and M the curvature of the mean over all rows, which is at most the mean curvature
+ * (Gower et al. 2019, SGD: General analysis and improved rates, section 3.3). The curvature of logistic loss is below its bound for
+ * nearly all rows, so twice this length is better. The hinge has no bound of the curvature and uses that of logistic loss. (On
+ * eight data sets of text, one-hot and dense rows this was always better than sgd with its default, and never diverged. Very sparse
+ * rows would allow longer steps.) */
 static int growing_choose_rates(struct tr_linear *m)
 {
     struct tr_linear_growing *g = m->growing;
     struct tr_problem flat = {.loss = m->loss};
-    double norms = 0, largest = 0; /* |x|² of all rows; each worker has its share of the rows of its group */
+    double norms = 0, largest = 0; /* sum and maximum of |x|² over all rows */
     for (int i = 0; i < g->phases; i++) g->phase[i].rate = m->rate;
     if (m->rate != TR_JOB_AUTO) return TR_OK;
     size_t first, end;
@@ -673,8 +673,8 @@ static int phase_prepare(tr_worker *me, void *state)
     return tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &views->test);
 }
 
-/* Processes one mini-batch; nothing in the stage that evaluates. A worker that joins in the middle of a pass has not
- * shuffled at its beginning. */
+/* Processes one mini-batch; does nothing in the stage that evaluates. Shuffles at the start of a pass, and at the start of a run,
+ * because this worker may not have taken part in earlier runs of the pass. */
 static int phase_compute(tr_worker *me, void *state)
 {
     const struct phase *p = state;
@@ -707,7 +707,7 @@ static int growing_summarize(void *state, const tr_report *report, tr_evaluation
 
 /* ---- the task ---- */
 
-/* Schedules the next run. An evaluation follows every report.every passes, and each phase. */
+/* For tr_task.next: selects the next run of a phase. An evaluation follows every report.every passes, and each phase. */
 static int growing_next_stage(void *state, const tr_ran *ran, tr_next *next)
 {
     struct tr_linear *m = state;

@@ -1,12 +1,14 @@
-/* Training with variance reduction. An epoch has two stages. The full stage computes the gradient at the snapshot, with
- * workers of all groups. The inner stage takes stochastic steps, with workers of one group on a replica in the memory
- * of their node (FlexPS, sections 3 and 5.3). The table w holds the snapshot, mu the gradient, other tables the state
- * that is kept from epoch to epoch.
+/* Training with variance reduction (steps.h explains the methods). An epoch has two stages. The full stage computes the gradient at
+ * the snapshot, with workers of all groups. The inner stage takes stochastic steps, with workers of one group on a replica of the
+ * model in the memory of their node (FlexPS, sections 3 and 5.3). The table w holds the snapshot, the table mu the gradient, other
+ * tables the state that is kept from epoch to epoch.
  *
- * With one group per node, the rows of a node are stored once in shared memory, and inner workers draw from all of
- * them. Of several groups, each takes a turn in an epoch, so the steps draw from all rows. A complete replica moves
- * from node to node directly, and into the tables only at the end of the epoch; on demand it moves through the tables.
- * Each node knows the position of its replica, and so whether it is the newest: checkpoints save the newest one, and
+ * There is one group per node. The rows of a node are stored once in shared memory, and its workers draw from all of these rows. If
+ * there are several groups, the inner stage of an epoch has one turn per group, so that the steps draw from all rows. A complete
+ * replica moves from node to node directly, and into the tables only at the end of the epoch. A replica on demand (local.model
+ * demand) moves through the tables.
+ *
+ * Each node stores the position (epoch, turn, clock) of its replica. Checkpoints save the replica with the newest position, and
  * restore it at all nodes. */
 #include <stdlib.h>
 #include <string.h>
@@ -17,55 +19,54 @@
 enum { FULL, INNER, STAGES };
 static const char *const stage_names[STAGES] = {"full", "inner"};
 
-/* Arrays of the replica, one element per coordinate (replica_list_arrays()). All but the last move from node to node. */
+/* Arrays of the replica, one element per coordinate (replica_list_arrays()). All but SEEN move from node to node. */
 enum { SNAPSHOT, MU, ITERATE, SECOND, SUM, SEEN, ARRAYS };
 
-/* Words of the command to the workers of both stages. */
+/* Indices of tr_command.word: epoch; turn and number of turns; group whose node has the replica. */
 enum { EPOCH, TURN, TURNS, FROM_GROUP };
 
-/* Minimum number of chunks of a small model; with fewer, workers would wait for locks. */
+/* Minimum number of chunks of a small model. With fewer chunks, workers would often wait for locks. */
 enum { LEAST_CHUNKS = 64 };
 
-/* Clocks of an inner stage whose number of workers is searched. They have equal numbers of steps. */
+/* Number of clocks of an inner stage while the best number of workers is searched (stages.inner.parallelism auto). */
 enum { SEARCHED_CLOCKS = 20 };
 
-/* Default number of non-zeros per clock of an inner stage, a few seconds of work. Long runs can be stopped between
- * clocks. */
+/* Default number of non-zeros per clock of an inner stage: a few seconds of work, because stages stop between clocks only. */
 static const double clock_nonzeros = 1e9;
 
 /* Position of an inner stage. */
 struct position {
-    int64_t epoch, turn; /* turn: index of the group's turn */
-    int64_t done;        /* completed clocks of the turn; the last clock of a turn gives 0 of the next one */
+    int64_t epoch, turn; /* index of the epoch, and of the turn in the epoch */
+    int64_t done; /* number of completed clocks of the turn; after the last clock, 0 in the next turn */
 };
 
 /* Memory that the workers of a node share in addition to the arrays of the replica. */
 struct shared {
     _Atomic uint64_t step;
-    struct position replica; /* position of the replica */
-    int64_t slopes;          /* the slopes of the node's rows belong to epoch slopes - 1; 0: none */
-    double slope[];          /* elements of the model's type */
+    struct position replica; /* position of the replica of this node */
+    int64_t slopes;          /* `slope` belongs to epoch slopes - 1; 0: there are no slopes yet */
+    double slope[];          /* slopes of the node's rows at the snapshot, as elements of the model's type */
 };
 
 struct tr_linear_variance {
     tr_replica *replica;
     tr_table *table[ARRAYS];
-    struct tr_variance_model model; /* arrays of the replica */
+    struct tr_variance_model model; /* its arrays are those of the replica */
     struct shared *shared;
-    bool on_demand;
-    size_t element; /* bytes */
+    bool on_demand; /* local.model demand: the replica loads chunks when they are used */
+    size_t element; /* bytes of an element of the model's type */
     double smoothness;
-    double *gradient; /* of a worker: all coordinates */
-    /* State of a worker in the current inner stage. */
+    double *gradient; /* full stage: gradient of this worker's rows over all coordinates */
+    /* on a worker, for the current run of the inner stage */
     struct tr_variance *steps;
-    struct position at;
-    uint64_t began; /* steps of the epoch before it */
+    struct position at; /* position at the start of the run */
+    uint64_t began;     /* number of steps of the epoch before the run */
     bool is_last_turn;
-    bool restored; /* the state was restored from a checkpoint */
-    /* scheduler */
-    int64_t epoch, epochs; /* number of started epochs; total number */
-    uint64_t last_steps;   /* steps of the last epoch, if it is shorter */
-    int turn, turns;       /* turn in this epoch's inner stage; number of turns */
+    bool restored; /* the replica was restored from a checkpoint, and no run has started since */
+    /* on the scheduler */
+    int64_t epoch, epochs; /* index of the current epoch; number of epochs */
+    uint64_t last_steps;   /* number of steps of the last epoch, if it is shorter; else UINT64_MAX */
+    int turn, turns;       /* index of the current turn in this epoch; number of turns */
 };
 
 /* ---- checking ---- */
@@ -95,8 +96,8 @@ static int variance_check(const tr_job *job, const struct tr_linear_options *o)
     return tr_linear_refuse_any(job, list);
 }
 
-/* Checks that the rows of a node belong to one group, because they are stored once in its memory; and that a group has
- * only one node, because its replica is the only copy of the model between two full stages. */
+/* Checks that all workers of a node are in one group, because the rows of the group are stored once in the memory of the node; and
+ * that a group has only one node, because its replica is the only copy of the model between two full stages. */
 static int variance_check_groups(const struct tr_linear *m)
 {
     enum { NONE = 1 << 30 };
@@ -123,6 +124,7 @@ static int variance_check_groups(const struct tr_linear *m)
 
 /* ---- position ---- */
 
+/* Returns the number of steps of an epoch, by all workers. */
 static uint64_t epoch_steps(const struct tr_linear *m, int64_t epoch)
 {
     const struct tr_linear_variance *v = m->variance;
@@ -131,12 +133,13 @@ static uint64_t epoch_steps(const struct tr_linear *m, int64_t epoch)
     return epoch == v->epochs - 1 && v->last_steps < steps ? v->last_steps : steps;
 }
 
-/* Sum of the first `parts` of `whole` equal parts of n. */
+/* Divides n into `whole` equal parts. Returns the sum of the first `parts` of them. */
 static uint64_t first_of(uint64_t n, int64_t parts, int64_t whole)
 {
     return (uint64_t)((double)n * (double)parts / (double)whole);
 }
 
+/* Returns part i of n, divided into `parts` equal parts. */
 static uint64_t share_of(uint64_t n, int64_t i, int64_t parts)
 {
     return first_of(n, i + 1, parts) - first_of(n, i, parts);
@@ -154,7 +157,7 @@ static bool position_is_same(struct position a, struct position b)
 
 /* ---- opening ---- */
 
-/* Prepares coordinates that came from the tables, or from the previous node, where they have all steps. */
+/* Prepares coordinates that were loaded from the tables or from the previous node, with all steps before this turn applied. */
 static void coordinates_begin(void *state, tr_key first, size_t n, size_t place)
 {
     const struct tr_linear *m = state;
@@ -173,7 +176,7 @@ static void coordinates_begin(void *state, tr_key first, size_t n, size_t place)
     memset(v->model.last + place, 0, n * sizeof *v->model.last);
 }
 
-/* After the last step of a turn: applies missed steps to coordinates, and computes their next snapshot. */
+/* After the last step of a turn: applies missed steps to coordinates; in the last turn also computes their next snapshot. */
 static void coordinates_end(void *state, tr_key first, size_t n, size_t place)
 {
     const struct tr_linear *m = state;
@@ -183,13 +186,13 @@ static void coordinates_end(void *state, tr_key first, size_t n, size_t place)
         tr_variance_snapshot(v->steps, &v->model, place, place + n, (void *)(uintptr_t)v->model.snapshot);
 }
 
-/* Lists the arrays of the replica. Tables, the replica and checkpoints follow from this list. */
+/* An array of the replica. Tables, the replica and checkpoints follow from the list of arrays. */
 struct array {
-    const char *name; /* in checkpoints, and of the table */
+    const char *name; /* name in checkpoints, and of the table */
     enum tr_dtype dtype;
-    void **place;  /* in the model */
-    bool exists;   /* for this method */
-    bool in_table; /* kept from epoch to epoch, and on demand from turn to turn */
+    void **place;  /* address of its pointer in tr_variance_model */
+    bool exists;   /* this method uses the array */
+    bool in_table; /* a table keeps the array from epoch to epoch; on demand also from turn to turn */
 };
 
 static void replica_list_arrays(struct tr_linear *m, struct array list[ARRAYS])
@@ -209,7 +212,7 @@ static void replica_list_arrays(struct tr_linear *m, struct array list[ARRAYS])
     memcpy(list, arrays, sizeof arrays);
 }
 
-/* Opens the problem of a worker, and finds the largest |x|² of a row: each worker processes its share of the rows of its group. */
+/* Opens the problem of a worker, and finds the largest |x|² of the rows that this worker counts (tr_linear_own_rows()). */
 static int variance_open_worker(struct tr_linear *m, double *largest)
 {
     TR_TRY(TR_NEW(&m->margin, TR_LINEAR_MARGINS));
@@ -227,7 +230,7 @@ static int variance_open(struct tr_linear *m)
     struct array list[ARRAYS];
     tr_replica_array array[ARRAYS];
     size_t n = 0, chunk = (size_t)tr_job_number(m->job, "local.chunk");
-    double largest = 0; /* |x|² of a row */
+    double largest = 0; /* largest |x|² of a row */
     TR_TRY(tr_agree(m->tr, variance_check_groups(m)));
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->variance, 1)));
     struct tr_linear_variance *v = m->variance;
@@ -263,7 +266,7 @@ static int variance_open(struct tr_linear *m)
 
     TR_TRY(tr_agree(m->tr, tr_roles(m->tr) & TR_SLAVE ? variance_open_worker(m, &largest) : TR_OK));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &largest, 1));
-    struct tr_problem p = m->problem; /* also on rank 0, which may not work */
+    struct tr_problem p = m->problem; /* rank 0 may be no worker, so that its problem is empty */
     p.loss = m->loss;
     p.l2 = m->l2;
     v->smoothness = tr_variance_smoothness(&p, largest);
@@ -327,9 +330,9 @@ static int full_evaluate(tr_worker *me, void *state, tr_report *report)
 
 /* ---- the inner stage ---- */
 
-/* Starts a run of the inner stage. The steps are opened again in each run, because a worker may not have been in earlier
- * runs of the epoch. A run resumed in the middle of an epoch has the iterate in the replica, and snapshot and gradient
- * in the tables. The position of the node's replica is read before any worker changes it. */
+/* Starts a run of the inner stage on a worker: opens v->steps and brings the newest replica to this node. After a restart in the
+ * middle of an epoch, the replica contains the iterate, but snapshot and gradient must be read from the tables (`again`). The
+ * position of the node's replica is read here, before the run changes it. */
 static int inner_begin(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
@@ -375,7 +378,7 @@ static int inner_compute(tr_worker *me, void *state)
     tr_variance_steps(v->steps, 0, m->problem.rows.n, has_slopes ? v->shared->slope : NULL, steps, &rng,
                       &v->model, alone ? NULL : &updates);
     TR_TRY(tr_replica_status(v->replica));
-    if (me->worker == 0) { /* the position after this clock */
+    if (me->worker == 0) { /* sets the position of the replica after this clock */
         struct position now = position_now(me);
         now.done = at + 1;
         if (now.done == me->whole) now.turn++, now.done = 0;
@@ -389,9 +392,8 @@ static int inner_compute(tr_worker *me, void *state)
 
 /* ---- checkpoints ---- */
 
-/* Between any two clocks of a turn the newest replica of all nodes is saved; each rank of its node, also one that does
- * not work, has a share of the coordinates. At the start of an epoch, and on demand between any two stages, the tables
- * have the whole state. */
+/* Between two clocks of a turn, and between turns, lists the newest replica; each rank of its node, worker or not, lists an equal
+ * part of the coordinates. At the start of an epoch, and if the replica is on demand, the tables have the whole state. */
 static int variance_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_linear *m = state;
@@ -430,8 +432,7 @@ static double epoch_passes(const struct tr_linear *m, int64_t epoch)
     return (double)epoch_steps(m, epoch) * batch / m->problem.n;
 }
 
-/* Full and inner stages alternate. The last full gradient evaluates the last snapshot. Each group has a turn in an
- * inner stage. */
+/* For tr_task.next. Full and inner stages alternate; an inner stage has several turns. A last full stage evaluates the model. */
 static int variance_next_stage(void *state, const tr_ran *ran, tr_next *next)
 {
     struct tr_linear *m = state;
@@ -440,8 +441,7 @@ static int variance_next_stage(void *state, const tr_ran *ran, tr_next *next)
     if (ran->stage == INNER && ++v->turn < v->turns) {
         next->command.word[FROM_GROUP] = ran->first_group;
     } else if (ran->stage == INNER) {
-        m->passes +=
-            1 + epoch_passes(m, v->epoch++); /* the full gradient counts with the epoch that it starts */
+        m->passes += 1 + epoch_passes(m, v->epoch++); /* 1 for the full stage that started the epoch */
         v->turn = 0;
     }
     bool inner = ran->stage == FULL || v->turn > 0;
@@ -463,11 +463,11 @@ static int variance_next_stage(void *state, const tr_ran *ran, tr_next *next)
     return TR_OK;
 }
 
-/* Divides solve.epochs passes into epochs of the method: one pass for the full gradient, and the inner steps. The last
- * epoch is shorter if not enough passes are left. The epochs of svrg++ double up to the maximum length. */
+/* Divides solve.epochs, a number of passes, into epochs of the method: one pass for the full gradient, and the inner steps. The
+ * last epoch is shorter if not enough passes are left. The lengths of the epochs of svrg++ double up to the maximum length. */
 static void variance_plan_epochs(struct tr_linear *m)
 {
-    enum { EQUAL = 64 }; /* epochs from this one on have the maximum length */
+    enum { EQUAL = 64 }; /* svrg++: all epochs from this index on have the maximum length */
     struct tr_linear_variance *v = m->variance;
     double left = (double)m->epochs, batch = m->o->batch ? (double)m->o->batch : 1;
     v->last_steps = UINT64_MAX;
@@ -483,8 +483,8 @@ static void variance_plan_epochs(struct tr_linear *m)
     }
 }
 
-/* A stage with a `begin` function runs in one piece: on demand, checkpoints wait until the tables have the whole
- * state. */
+/* Does nothing, but a stage with a `begin` function is not divided into parts. With a replica on demand, no checkpoint is therefore
+ * taken before the tables have the whole state. */
 static int inner_begin_whole(tr_context *tr, void *state)
 {
     (void)tr;
@@ -497,7 +497,7 @@ static int variance_train(struct tr_linear *m)
     struct tr_linear_variance *v = m->variance;
     for (int stage = 0; stage < STAGES; stage++)
         TR_TRY(tr_linear_check_stage(m, stage_names[stage], stage == INNER, stage == INNER));
-    m->problem.n = (double)m->train->total_rows; /* on all ranks: rank 0 may not work */
+    m->problem.n = (double)m->train->total_rows; /* rank 0 may be no worker, so that its problem is empty */
     if (m->epochs < 2)
         return tr_agree(
             m->tr, tr_fail(TR_ERR_CONFIG,
@@ -537,7 +537,7 @@ static int variance_train(struct tr_linear *m)
     tr_replica_count(v->replica, &counts);
     struct {
         const char *name;
-        uint64_t sum; /* of all nodes */
+        uint64_t sum; /* sum over all nodes */
     } figure[] = {{"local_chunks_fetched", counts.fetched},      {"local_chunks_evicted", counts.evicted},
                   {"local_bytes_fetched", counts.bytes_fetched}, {"local_bytes_given", counts.bytes_given},
                   {"local_bytes_written", counts.bytes_written}, {"local_bytes_moved", counts.bytes_moved}};
