@@ -143,7 +143,7 @@ int tr_copy_string(const char *from, char **copy);
  */
 int tr_format(char **text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- text from outside ---- */
+/* ---- printing ---- */
 
 /* Prints like fprintf, but text in the arguments cannot act on a terminal: control characters, bytes that are not UTF-8 and
  * characters that reverse text become visible (\x1b, \u202e); of line feeds only those of the format remain.

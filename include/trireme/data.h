@@ -34,18 +34,18 @@ extern "C" {
 
 /* The data set to open, TR_DATA_TRAIN or TR_DATA_TEST, combined with the properties of the model:
  *   TR_DATA_SPARSE      the model supports sparse rows only: rows of csv are converted to lists of non-zeros
- *   TR_DATA_DENSE       the model supports both: sparse rows become dense if at least half of their cells are non-zero, or
- *                       a fifth if they will be centred
+ *   TR_DATA_DENSE       the model supports sparse and dense rows: sparse rows become dense if at least half of their cells are
+ *                       non-zero, or a fifth if they will be centred
  *   TR_DATA_SCALED      the model can convert its parameters back to the units of the files: enables data.scale auto
- *   TR_DATA_UNCENTRED   the model has no bias: data.scale divides only
- *   TR_DATA_FREE_BIAS   the model has a bias without penalty. Centring does not change its problem but makes it better
- *                       conditioned, so data.scale auto centres dense rows with columns whose mean exceeds their deviation
+ *   TR_DATA_UNCENTRED   the model has no bias: data.scale divides columns, but does not centre them
+ *   TR_DATA_FREE_BIAS   the model has a bias without penalty. Centring does not change its optimum but improves the condition
+ *                       number, so data.scale auto centres dense columns whose mean exceeds their deviation
  *   TR_DATA_RAW         rows as in the files; data.scale is ignored
  *   TR_DATA_PASSES      the model accesses rows only in passes and calls tr_data_ready(): enables data.storage disk
- *   TR_DATA_CODES       the model treats each column of a csv file as one: a category is a code from 0, the most frequent
- *                       value first (tr_data_values()); missing numbers and unknown values are NaN
- *   TR_DATA_CLASSES     labels are classes: integers beyond 2^24, which a label as a float cannot tell apart, become names
- *   TR_DATA_FEW_CLASSES labels are classes if they are at most 100 integers */
+ *   TR_DATA_CODES       the model needs one number per column of a csv file: a value of a category is a code from 0, the most
+ *                       frequent value first (tr_data_values()); missing numbers and unknown values are NaN
+ *   TR_DATA_CLASSES     labels are classes: integers beyond 2^24, which a float cannot represent exactly, become names
+ *   TR_DATA_FEW_CLASSES labels are classes if they are integers with at most 100 distinct values */
 enum tr_data_part {
     TR_DATA_TRAIN = 0,
     TR_DATA_TEST = 1,
@@ -67,8 +67,8 @@ typedef struct tr_scaling {
     uint64_t first;       /* this worker has the columns first .. first + n - 1 */
     size_t n;             /* number of these columns */
     bool centred;         /* equal on all ranks; false: all shifts are 0 and shift is NULL */
-    const double *shift;  /* n values */
-    const double *factor; /* n values above 0 */
+    const double *shift;  /* n shifts; NULL if not centred */
+    const double *factor; /* n factors above 0 */
 } tr_scaling;
 
 /* Names of the rows or columns of ratings; each worker has some of them. */

@@ -187,8 +187,8 @@ int tr_table_ask(tr_table *table, const char *answer, const void *question, size
  *   squares   nothing → double            sum of the squares of all elements
  *   sum1      nothing → double            sum of the absolute values
  *   nonzeros  nothing → uint64_t          number of elements that are not 0
- *   dot       tr_key a, b → struct tr_dot     inner product of two rows
- *   top       uint32_t k → struct tr_top with room for k pairs; tables of one row
+ *   dot       tr_key a, b → struct tr_dot inner product of the rows a and b
+ *   top       uint32_t k → struct tr_top  the k largest elements; for tables of one row; the result has room for k pairs
  *   present   struct tr_range → uint64_t  number of stored keys in the range; with hash storage, those with updates
  *   soft      struct tr_soft → n × columns doubles (one row: n): every element v of the keys from `first` on as
  *             sign(v) max(|v| - threshold, 0), the proximal step of l1
@@ -197,10 +197,10 @@ int tr_table_ask(tr_table *table, const char *answer, const void *question, size
 /* Inner product of two rows, over the pieces that are stored on the same server. */
 struct tr_dot {
     double sum;
-    uint64_t pieces; /* number of pieces in the sum; all pieces if equal to the number of pieces per key */
+    uint64_t pieces; /* number of pieces in the sum; the sum is complete if it equals tr_share_pieces() */
 };
 
-/* The k elements of largest magnitude in descending order; ties by ascending key; zeros are omitted. */
+/* The k elements of largest magnitude in descending order, equal magnitudes in ascending order of keys, without zeros. */
 struct tr_top {
     uint32_t k, n; /* requested and returned number of pairs */
     struct tr_top_pair {

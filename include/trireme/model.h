@@ -251,7 +251,7 @@ int tr_saved_value_number(const tr_saved_values *values, uint64_t column, uint64
 /* Centres of clusters in a model file. Column j has the index first_index + j in data files. */
 typedef struct {
     uint64_t n, columns, first_index;
-    float *value; /* n × columns */
+    float *value; /* n × columns numbers, a row per centre */
 } tr_saved_centres;
 
 /* Reads the centres of a model whose class has the function `centres`, on the calling process only. Any rank may call it.
@@ -369,9 +369,9 @@ typedef struct tr_data_size {
     double features;      /* libsvm, csv: number of features */
     double values;        /* libsvm: number of distinct values of a feature, at most 256 */
     double records;       /* number of rows of csv, or of lines of ratings and docword */
-    double users, items;  /* ratings: their numbers */
-    double words, tokens; /* docword: their numbers */
-    int workers, servers; /* their numbers in the job */
+    double users, items;  /* ratings: number of users and of items */
+    double words, tokens; /* docword: number of words in the vocabulary and of tokens */
+    int workers, servers; /* number of workers and of servers of the job */
     int node_workers;     /* number of workers on the node with the most workers */
     int group_workers;    /* number of workers of each group */
     double occurring;     /* number of features that are not 0 in at least one row */

@@ -65,7 +65,7 @@ typedef uint32_t tr_place_fn(void *who, uint64_t block, uint64_t blocks, uint32_
  * for every layout and number of servers. */
 enum tr_initial {
     TR_INITIAL_ZERO,
-    TR_INITIAL_CONSTANT, /* scale */
+    TR_INITIAL_CONSTANT, /* each element is `scale` */
     TR_INITIAL_UNIFORM,  /* uniform in [-scale, scale] */
     TR_INITIAL_NORMAL    /* mean 0, standard deviation scale */
 };
