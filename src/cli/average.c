@@ -39,8 +39,7 @@ struct tr_average {
 
 /* ---- checking ---- */
 
-/* Finds the jobs of the models, and checks that their predictions may be averaged. Sets *flag and *by as tr_model_class.mean()
- * does. */
+/* Finds the jobs of the models, and checks that their predictions may be averaged: see tr_model_class.mean(). */
 static int average_members(const tr_job *job, const struct tr_job_task *task, const tr_job ***of,
                            const char **flag, size_t *by)
 {

@@ -17,13 +17,11 @@ struct tr_cli_command {
     struct tr_syntax syntax; /* name and options of the command */
     const char *brief;       /* one line for the list of commands */
     const char *usage;       /* one or more lines, for example "trireme inspect FILE [OPTION...]" */
-    /* Text of help before and after the options. A line is a paragraph, or an item «  term  text»; help wraps it to the
-     * terminal. */
+    /* Text of help before and after the options. Each line is a paragraph, or an item «  term  text»; help wraps it. */
     const char *about, *notes;
     const void *defaults; /* a struct of options with the defaults; NULL: all members are zero */
     size_t options_size;  /* size of the struct of options */
-    /* true: every rank of mpirun runs the command, and it prints its errors. false: only rank 0 runs it, and main() prints
-     * errors. */
+    /* true: every rank runs the command, and it prints its errors. false: only rank 0 runs it, and main() prints errors. */
     bool on_ranks;
     int (*run)(struct tr_arguments *arguments, void *options); /* returns the exit code */
 };
@@ -65,8 +63,7 @@ struct tr_ask_options {
 int tr_ask_model(enum tr_asked command, const struct tr_arguments *arguments,
                  const struct tr_ask_options *options, tr_context *tr);
 
-/* Returns the flags of the model class of the model in the first word, for tr_syntax.more_flags. `options` starts with a struct
- * tr_ask_options. */
+/* Returns the flags of the class of the model in the first word. `options` starts with a struct tr_ask_options. */
 const tr_flag *tr_plugin_flags(const struct tr_arguments *arguments, const void *options);
 
 /* ---- drawings by gnuplot (plot.c), in characters on the terminal or in a file ---- */
@@ -134,8 +131,7 @@ int tr_average_check(const tr_job *job, const struct tr_job_task *task);
 /* Creates the model for tr_train_here(), which closes and frees it. All ranks of the team must call it. */
 int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_average **average);
 
-/* Writes the member `models` of summary.json: an object per model, with task, model, type and figures. For
- * tr_services_summary(). */
+/* For tr_services_summary(): writes the member `models` of summary.json, an object for each model. */
 void tr_average_members(FILE *file, void *average);
 
 /* ---- before training (explain.c) ---- */
@@ -144,8 +140,7 @@ void tr_average_members(FILE *file, void *average);
  * disk. All ranks must call it. Returns TR_ERR_CONFIG if there is not enough memory. */
 int tr_say_estimate(tr_context *tr);
 
-/* The functions below are for train --explain, which prints all decisions before training starts: lines «explain: ...» on stderr of
- * rank 0, even with report.progress=no. */
+/* train --explain prints all decisions before training starts: rank 0 prints lines «explain: ...», even with report.progress=no. */
 
 /* Sets the parameters of MPI in the environment and prints them. Call it before MPI starts, which adds other variables. */
 void tr_explain_settings(void);

@@ -68,8 +68,7 @@ static struct memory estimate(const tr_context *tr, const tr_data_size *size)
     return m;
 }
 
-/* Returns the value of data.partition if rows are stored on disk: horizontal, because workers cannot share such rows, unless the
- * job sets the key. */
+/* Returns data.partition for rows on disk. The default is horizontal, because workers cannot share rows on disk. */
 static int partition_on_disk(const tr_job *job)
 {
     return tr_job_given(job, "data.partition") ? job->data.partition : TR_DATA_HORIZONTAL;

@@ -275,8 +275,7 @@ static int run_parts(struct part *part, int n, const char *path)
     return status;
 }
 
-/* Writes all lines to the descriptor fd; -1: only counts them. Sets *lines to their number. If the file is not seekable, one thread
- * writes it. */
+/* Writes all lines to the descriptor fd; -1: only counts them. Sets *lines to their number. */
 static int write_lines(const struct output *job, int fd, const char *path, bool seekable, uint64_t *lines)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);

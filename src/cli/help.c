@@ -294,8 +294,7 @@ static void offer_values(const char *begin)
     }
 }
 
-/* Offers candidates for the last word of a command. It may be the value of the option before it, «option=value», an option, a
- * variant or a key. */
+/* Offers candidates for the last word of a command. It may be the value of the option before it, an option, a variant or a key. */
 static void offer_arguments(const struct tr_syntax *s, int argc, char **argv)
 {
     const char *begin = argv[argc - 1], *before = argc > 1 ? argv[argc - 2] : "";

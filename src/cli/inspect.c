@@ -79,8 +79,7 @@ static int by_count(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Prints the number of keys of each server in the partition `now`, and the number of keys that move if a server is added
- * (`then`). */
+/* Prints the number of keys of each server, and the number of keys that move if a server is added (partition `then`). */
 static int show_servers(const struct tr_partition *now, const struct tr_partition *then, double key_bytes)
 {
     TR_FREED uint64_t *keys = NULL;

@@ -115,8 +115,7 @@ const tr_flag *tr_plugin_flags(const struct tr_arguments *arguments, const void 
     return flags;
 }
 
-/* Copies standard input to a temporary file, which can be read more than once, and returns its path. The file exists until the
- * process ends. */
+/* Copies standard input to a temporary file, which can be read more than once and exists until the process ends. */
 static int spool_input(char **path)
 {
     char piece[1 << 14];

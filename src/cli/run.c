@@ -52,8 +52,8 @@ static int read_words(struct tr_arguments *arguments, struct run_options *o, str
     if (!w->job && w->settings == 0)
         return tr_fail(TR_ERR_USAGE, "run: expected JOB.yaml%s: see trireme help run",
                        w->program ? " behind the program" : "");
-    /* Refuse words that are not options or their values: mpirun would start them as the program. An option has at most one value,
-     * an option with «mca» two. */
+    /* Refuse words that are not options or their values: mpirun would start them as the program. Options have one value, those with
+     * «mca» two. */
     int values = 0;
     for (char **word = w->mpirun; *word; word++) {
         struct tr_job_name name = {""};
@@ -142,8 +142,8 @@ static int run_command(struct tr_arguments *arguments, void *options)
     if (tr_started_by_launcher())
         return tr_complain(tr_fail(TR_ERR_USAGE, "run: starts mpirun itself, and must not be started by it"));
     TR_TRY(tr_complain(read_words(arguments, options, &w)));
-    /* Report errors in the job before mpirun starts. With a program of the user, unknown keys are no errors: it may define a model
-     * class with such keys. */
+    /* Report errors in the job before mpirun starts. A program of the user may define a model class, so unknown keys are no errors
+     * then. */
     const char *path = w.job ? w.job : TR_NO_JOB_FILE;
     int status = tr_job_read_text(path, &text, &length);
     if (status == TR_OK)

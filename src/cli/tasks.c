@@ -156,8 +156,7 @@ static int rows_read_set(tr_context *world, int number, struct set *set)
     return TR_OK;
 }
 
-/* Opens the folder r->folder and sets r->pool. Does nothing if nodes are simulated (ranks.node_size), which would share the
- * folder. */
+/* Opens the folder r->folder and sets r->pool. Does nothing if nodes are simulated, because they would share the folder. */
 static int rows_open_pool(tr_context *world, struct task_rows *r)
 {
     TR_FREED char *path = NULL;
