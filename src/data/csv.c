@@ -296,8 +296,8 @@ int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size
         *place = strlen(s->positive) == n && memcmp(s->positive, text, n) == 0;
     } else if (label && (s->labels.n > 0 || !o->seen)) {
         *place = tr_ids_find_text(&s->labels, text, n);
-        /* a label that only held-out rows have is an additional class */
-        if (*place == TR_NO_VALUE && o->reads_held_out && o->held_out.to > 0) *place = (uint32_t)s->labels.n;
+        /* a label that no training row has is an additional class */
+        if (*place == TR_NO_VALUE) *place = (uint32_t)s->labels.n;
     } else if (!label && s->hash > 0) {
         *place = (uint32_t)(tr_mix(tr_text_hash(text, n) ^ s->column[column].seed) % s->hash);
     } else if (!label && s->values) {
@@ -363,8 +363,6 @@ static const char *csv_parse_value(struct tr_reader *r, const char *p, size_t fi
     if (r->status != TR_OK) return NULL;
     if (!label) *to = tr_slot_of_place(place);
     else if (place != TR_NO_VALUE) *to = (float)place;
-    else if (!missing && !r->options->rows_without_label)
-        return csv_bad_field(r, field, p, "is no label of the training data");
     return f.end;
 }
 

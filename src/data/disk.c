@@ -860,7 +860,8 @@ static struct tr_data_block stream_position(const struct tr_data_state *state, u
 static int stream_cut_blocks(const struct tr_row_stream *s, const struct tr_data_state *state,
                              const size_t *begin, size_t n, struct tr_data_block **blocks, size_t *count)
 {
-    struct tr_data_block start = {.row = 0}, last, *to = NULL;
+    struct tr_data_block start = {.row = 0}, last;
+    TR_FREED struct tr_data_block *to = NULL;
     uint64_t most = stream_block_bytes(s, 0), rows = state->rows.rows;
     size_t capacity = 0, k = 0;
     for (size_t i = 0; i < n; i++) {
@@ -887,6 +888,7 @@ static int stream_cut_blocks(const struct tr_row_stream *s, const struct tr_data
     if (start.row < rows) to[k++] = start;
     to[k] = stream_position(state, rows);
     *blocks = to;
+    to = NULL;
     *count = k;
     return TR_OK;
 }

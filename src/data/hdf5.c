@@ -696,8 +696,6 @@ static bool named_value(struct hdf5_pass *p, size_t field, float x, float *row, 
         if (tr_schema_is_missing(r->options->schema, text.text, text.n)) text.n = 0;
         r->status = tr_csv_find_value(r, b->column, text.text, text.n, &place);
         if (r->status != TR_OK) return false;
-        if (is_label && place == TR_NO_VALUE && text.n > 0 && !r->options->rows_without_label)
-            return named_bad(r, field, "a text is no label of the training data");
         if (string < p->strings.all.n) p->place[string] = place;
     }
     if (!is_label) row[b->slot] = tr_slot_of_place(place);

@@ -294,8 +294,6 @@ static int lookup_word(struct node_reader *t, size_t k, float *to)
     const char *text = tr_ids_text(&t->s->words[c], word, &n);
     if (s->column[c].type != TR_COLUMN_NUMBER && s->column[c].type != TR_COLUMN_LABEL) {
         if (*number == NOT_YET) TR_TRY(tr_csv_find_value(&t->r, c, text, n, number));
-        if (label && *number == TR_NO_VALUE)
-            return refuse_word(&t->r, c, text, n, "is no label of the training data");
         *to = label ? (float)*number : tr_slot_of_place(*number);
         return TR_OK;
     }

@@ -15,19 +15,25 @@ size_t tr_label_place(const float *labels, size_t n, float label)
     return first < all && labels[first] == label ? first : all;
 }
 
-size_t tr_label_unknown(const tr_data *train, const tr_data *test)
+int tr_labels_check_test(tr_context *tr, const tr_data *train, const tr_data *test)
 {
-    size_t i = 0;
-    while (i < test->labels && tr_label_place(train->label, train->labels, test->label[i]) < train->labels)
-        i++;
-    return i;
-}
-
-int tr_labels_note_unknown(tr_context *tr, const tr_data *train, const tr_data *test)
-{
+    size_t unknown = 0;
+    uint64_t rows = 0;
+    for (size_t i = 0; i < test->labels; i++)
+        unknown += tr_label_place(train->label, train->labels, test->label[i]) == train->labels;
+    if (unknown == 0) return TR_OK;
+    if (unknown == test->labels && test->label[0] == test->label[unknown - 1])
+        return tr_fail(TR_ERR_DATA,
+                       "data.test: its only label is %.9g, expected one of data.train, such as %.9g",
+                       (double)test->label[0], (double)train->label[0]);
+    if (unknown == test->labels)
+        return tr_fail(TR_ERR_DATA,
+                       "data.test: none of its labels (%.9g ... %.9g) occurs in data.train, expected some of "
+                       "%.9g ... %.9g",
+                       (double)test->label[0], (double)test->label[unknown - 1], (double)train->label[0],
+                       (double)train->label[train->labels - 1]);
     tr_worker me = {.tr = tr, .member = tr_set_rank(tr, TR_SET_GROUP), .group_size = tr_group_size(tr)};
     bool again = me.member > 0 && tr_job_is(tr_context_job(tr), "data.partition", "vertical");
-    uint64_t rows = 0;
     if (test->rows.n > 0 && !again)
         for (size_t i = tr_data_part_begin(test, &me); i < tr_data_part_end(test, &me); i++)
             rows += tr_label_place(train->label, train->labels, test->rows.label[i]) == train->labels;

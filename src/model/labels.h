@@ -11,12 +11,9 @@ bool tr_labels_are_classes(const tr_data *train);
 /* Returns the index of `label` in an ascending array of n labels; n if the array does not contain it. */
 size_t tr_label_place(const float *labels, size_t n, float label);
 
-/* Returns the index in test->label of the first label that no training row has; test->labels if there is no such label. */
-size_t tr_label_unknown(const tr_data *train, const tr_data *test);
-
-/* Prints the number of test rows whose label no training row has. Called if the test rows were held out of data.train at random,
- * so that such labels are no error of the job. All ranks. */
-int tr_labels_note_unknown(tr_context *tr, const tr_data *train, const tr_data *test);
+/* Prints the number of test rows with a label that no training row has. TR_ERR_DATA if no test row has one of training, because
+ * the files use different labels. All ranks. */
+int tr_labels_check_test(tr_context *tr, const tr_data *train, const tr_data *test);
 
 /* Checks that the text of model.class_weights is «balanced», a list of «label:weight», or empty. TR_ERR_CONFIG if not. */
 int tr_class_weights_check(const tr_job *job, const char *text);

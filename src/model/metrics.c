@@ -207,6 +207,7 @@ enum { BINS = 10, MOST_POINTS = 500 }; /* bins of the calibration; approximate n
 struct tr_classified {
     size_t labels;
     double weight, right, loss;
+    double unknown; /* weight of the rows with labels that training does not have */
     double *is, *as,
         *both;            /* weight of the rows of a label, of those predicted as it, and of those in both */
     double *confusion;    /* is × as; NULL: too many labels */
@@ -248,6 +249,11 @@ void tr_classified_close(struct tr_classified **c)
 
 int tr_classified_add(struct tr_classified *c, size_t is, size_t as, double loss, double score, double weight)
 {
+    c->weight += weight;
+    if (is == c->labels) {
+        c->unknown += weight;
+        return TR_OK;
+    }
     if (c->labels == 2) {
         TR_TRY(tr_area_add(c->area, (float)score, is == 1, weight));
         double p = 1 / (1 + exp(-score));
@@ -261,7 +267,6 @@ int tr_classified_add(struct tr_classified *c, size_t is, size_t as, double loss
     c->as[as] += weight;
     if (is == as) c->both[is] += weight, c->right += weight;
     c->loss += weight * loss;
-    c->weight += weight;
     return TR_OK;
 }
 
@@ -397,11 +402,16 @@ static int labels_report(const struct tr_classified *c, tr_query *q, const float
 
 int tr_classified_figures(const struct tr_classified *c, tr_query *q, const float *label, bool probabilities)
 {
-    double right = c->right / c->weight, loss = c->loss / c->weight, auc = NAN;
+    double right = c->right / c->weight, loss = c->loss / (c->weight - c->unknown), auc = NAN;
     bool two = c->labels == 2;
+    if (c->unknown > 0 && c->unknown == c->weight)
+        return tr_fail(TR_ERR_DATA, "none of the rows has a label that training has");
     TR_TRY(tr_figure(q, "right", c->right, NULL));
     TR_TRY(tr_figure(q, "accuracy", right, "%.6f  (%.10g right, %.10g wrong)", right, c->right,
                      c->weight - c->right));
+    if (c->unknown > 0)
+        TR_TRY(tr_figure(q, "unknown_labels", c->unknown,
+                         "%.10g  (rows with a label that training does not have: wrong)", c->unknown));
     if (two) TR_TRY(tr_area_here(c->area, &auc));
     if (two) TR_TRY(tr_figure(q, "auc", auc, "%.6f", auc));
     if (probabilities) TR_TRY(tr_figure(q, "log_loss", loss, "%.6f", loss));

@@ -117,8 +117,18 @@ run odd 1 job.yaml data.train=odd.svm data.test=odd-test.svm
 # ---- what cannot be ----
 
 echo '4 1:1' >four.svm
-refused 65 "four.svm: label 4, expected 0 or another up to 2 as in the training data" data.test=four.svm
-refuses "a new label" 65 "four.svm:1: label 4, expected one of the 3 of training" "$trireme" evaluate softmax four.svm
+refused 65 "data.test: its only label is 4, expected one of data.train, such as 0" data.test=four.svm
+refuses "only new labels" 65 "none of the rows has a label that training has" "$trireme" evaluate softmax four.svm
+cat test.svm four.svm four.svm >five.svm # rows with new labels are wrong, and in no other figure
+for type in logistic trees; do
+    run five 1 data.train=three.svm data.test=five.svm model.type=$type && run none 1 data.train=three.svm data.test=test.svm model.type=$type
+    says five.out '^note: *rows of data.test whose label no training row has: 2, wrong in any case'
+    "$trireme" evaluate five five.svm >said && says said '^unknown_labels *2 '
+    n=$(wc -l <test.svm)
+    holds "$type: rows with new labels are wrong" "($(of five test_accuracy) - $(of none test_accuracy) * $n / ($n + 2)) ^ 2 < 1e-18"
+    near "$(awk '$1 == "accuracy" { print $2 }' said)" "$(of five test_accuracy)" 1e-6 || fail "$type: evaluate: $(cat said)"
+    is "$type: log loss" "$(of five test_log_loss)" "$(of none test_log_loss)"
+done
 refused 78 "model.classes softmax is for model.type logistic" model.classes=softmax model.type=svm
 
 # ---- a label that chance has held out altogether: what is learnt follows from the other rows, and such a row is wrong ----

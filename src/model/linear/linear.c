@@ -154,18 +154,8 @@ static int linear_check_data(const struct tr_linear *m)
     if (tr_linear_classifies(m) && train->labels == 1)
         tr_say(m->tr, "note:          all labels of data.train are %.9g: there is nothing to tell apart",
                (double)train->label[0]);
-    size_t unknown =
-        test && tr_linear_classifies(m) && train->labels > 1 ? tr_label_unknown(train, test) : SIZE_MAX;
-    if (unknown < SIZE_MAX && unknown < test->labels) {
-        const char *const *files;
-        (void)tr_job_files(m->job, "data.test", &files);
-        if (!tr_data_is_held_out(test))
-            return tr_fail(TR_ERR_DATA, "%s: label %.9g, expected %.9g %s %.9g as in the training data",
-                           files[0], (double)test->label[unknown], (double)train->label[0],
-                           train->labels > 2 ? "or another up to" : "or",
-                           (double)train->label[train->labels - 1]);
-        TR_TRY(tr_labels_note_unknown(m->tr, train, test));
-    }
+    if (test && tr_linear_classifies(m) && train->labels > 1)
+        TR_TRY(tr_labels_check_test(m->tr, train, test));
     for (size_t i = 0; m->loss->labels == TR_LABELS_COUNTS && label && i < train->rows.n; i++)
         if (!(label[i] >= 0))
             return tr_fail(TR_ERR_DATA, "data.train: label %.9g, expected 0 or more for model.type %s",
@@ -467,9 +457,10 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
     for (size_t i = 0; i < data->rows.n; i++) {
         float label = data->rows.label[i];
         size_t place = tr_linear_classifies(m) ? tr_label_place(m->train->label, m->train->labels, label) : 0;
+        bool unknown = m->train->labels > 1 && place == m->train->labels;
         (*target)[i] = !tr_linear_classifies(m) ? label
+                       : unknown                ? NAN
                        : m->outputs > 1         ? (float)place
-                       : place == 2             ? NAN
                        : label == positive      ? 1.0f
                                                 : -1.0f;
     }

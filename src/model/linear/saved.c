@@ -849,16 +849,8 @@ int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records,
         size_t is = 0, as = tr_predicted_class(margin, width);
         while (is < s->labels && s->label[is] != label) is++;
         if (is == s->labels) {
-            char text[160];
-            if (width > 1)
-                snprintf(text, sizeof text, "label %.9g, expected one of the %zu of training", (double)label,
-                         s->labels);
-            else
-                snprintf(text, sizeof text, "label %.9g, expected %.9g or %.9g as in training", (double)label,
-                         (double)s->label[1], (double)s->label[0]);
-            return tr_records_fail(records, i, text);
-        }
-        if (width == 1) {
+            TR_TRY(tr_classified_add(c, is, as, 0, 0, weight));
+        } else if (width == 1) {
             double loss = tr_loss_logistic.value(*margin, is == 0 ? 1 : -1, 0);
             TR_TRY(tr_classified_add(c, is == 0, as, loss, *margin, weight));
         } else {

@@ -437,7 +437,7 @@ int tr_binned_open(const struct tr_bins *bins, struct tr_binned *rows, size_t bu
 /* Returns whether a column is in a bundle. */
 static bool binned_has_byte(const struct tr_column_bins *c)
 {
-    return c->bins > 1 && c->bins <= TR_BINS;
+    return c->bins > 1 && !tr_bins_are_wide(c);
 }
 
 int tr_binned_list(const struct tr_bins *bins, struct tr_binned *rows)
@@ -488,7 +488,7 @@ static void binned_add_block(const struct tr_bins *bins, size_t first, size_t en
     for (size_t i = 0; i < n; i += AT_ONCE)
         for (size_t c = first; c < end; c++) {
             const struct tr_column_bins *column = &bins->column[c];
-            if (column->bins > TR_BINS) continue;
+            if (tr_bins_are_wide(column)) continue;
             const float *number = x + i * bins->columns + c - first;
             uint8_t *to = block + i * width + c - first, bin[AT_ONCE];
             size_t some = tr_min_size(AT_ONCE, n - i);
@@ -507,7 +507,7 @@ static int binned_open_dense(const struct tr_bins *bins, const tr_data *data, st
     TR_TRY(TR_NEW(&rows->wide, columns));
     for (size_t c = 0; c < columns; c++) {
         rows->bundled[c] = (struct tr_bundled){.bundle = (uint32_t)c};
-        if (bins->column[c].bins > TR_BINS) TR_TRY(TR_NEW(&rows->wide[c], rows->n));
+        if (tr_bins_are_wide(&bins->column[c])) TR_TRY(TR_NEW(&rows->wide[c], rows->n));
     }
     for (size_t i = 0, n; (n = tr_data_ready(data, i, tr_min_size(ROWS_AT_ONCE, rows->n - i))) > 0;) {
         const float *x = data->rows.dense + i * columns;

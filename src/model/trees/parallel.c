@@ -209,21 +209,21 @@ static int columns_exchange_dense(const struct tr_trees *m, const struct tr_binn
     for (size_t k = 0; k < m->members; k++) {
         struct tr_trees_share s = tr_trees_merge_columns(m->merge, k);
         for (size_t c = s.first; c < s.last; c++)
-            p->to[k] += own->n * (m->bins.column[c].bins > TR_BINS ? 2 : 1);
+            p->to[k] += own->n * (tr_bins_are_wide(&m->bins.column[c]) ? 2 : 1);
     }
     TR_TRY(TR_NEW(&p->sent, sum_of_sizes(p->to, m->members)));
     for (size_t c = 0; c < m->bins.columns; c++)
         for (size_t i = 0; i < own->n; i++) {
             uint32_t bin = tr_bin_of(&m->bins, own, i, c);
             p->sent[at++] = (char)bin;
-            if (m->bins.column[c].bins > TR_BINS) p->sent[at++] = (char)(bin >> 8);
+            if (tr_bins_are_wide(&m->bins.column[c])) p->sent[at++] = (char)(bin >> 8);
         }
     TR_TRY(parcel_exchange(m, p));
     TR_TRY(tr_binned_open(&m->bins, all, mine));
     TR_TRY(TR_NEW(&all->wide, all->columns));
     for (size_t c = all->first; c < all->end; c++) {
         all->bundled[c] = (struct tr_bundled){.bundle = (uint32_t)(c - all->first)};
-        if (m->bins.column[c].bins > TR_BINS) TR_TRY(TR_NEW(&all->wide[c], all->n));
+        if (tr_bins_are_wide(&m->bins.column[c])) TR_TRY(TR_NEW(&all->wide[c], all->n));
     }
     const uint8_t *from = (const void *)p->arrived;
     for (size_t k = 0, row = 0; k < m->members; row += rows[k++])

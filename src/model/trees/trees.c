@@ -135,14 +135,7 @@ static int trees_check_data(const struct tr_trees *m)
         return tr_fail(TR_ERR_DATA,
                        "%s, and there are more than %d labels: expected classes, or model.objective squared",
                        tr_data_third_label(train), MOST_CLASSES);
-    size_t other = m->test && tr_trees_classify(m) ? tr_label_unknown(train, m->test) : 0;
-    bool unknown = m->test && tr_trees_classify(m) && other < m->test->labels;
-    if (unknown && !tr_data_is_held_out(m->test))
-        return tr_fail(TR_ERR_DATA,
-                       "%s: label %.9g of data.test does not occur in the training data: expected one that "
-                       "does, or model.objective squared",
-                       tr_job_where(m->job, "data.test"), (double)m->test->label[other]);
-    if (unknown) TR_TRY(tr_labels_note_unknown(m->tr, train, m->test));
+    if (m->test && tr_trees_classify(m)) TR_TRY(tr_labels_check_test(m->tr, train, m->test));
     if (*m->o->class_weights && !tr_trees_classify(m))
         return tr_fail(TR_ERR_CONFIG, "%s: model.class_weights requires classes, but the labels are numbers",
                        tr_job_where(m->job, "model.class_weights"));
@@ -716,14 +709,9 @@ static int trees_evaluate_rows(void *model, tr_query *q, const tr_records *recor
         struct tr_trees_judged row = tr_trees_judge(m, label[i], out, 0);
         if (!tr_trees_classify(m)) {
             tr_errors_add(&e->errors, m->loss, 0, *out, (double)label[i], weight);
-        } else if (row.is < m->labels) {
+        } else {
             double score = m->outputs == 1 ? *out : 0;
             TR_TRY(tr_classified_add(e->classified, row.is, row.as, row.loss, score, weight));
-        } else {
-            char text[160];
-            snprintf(text, sizeof text, "label %.9g, expected one of the %llu of training", (double)label[i],
-                     (unsigned long long)m->labels);
-            return tr_records_fail(records, i, text);
         }
         e->weight += weight;
     }

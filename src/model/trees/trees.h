@@ -47,6 +47,12 @@ struct tr_column_bins {
     const float *cut; /* bins - 1 - missing numbers, ascending */
 };
 
+/* Returns whether bins of the column need more than a byte: the bin of numbers that the column does not have is c->bins. */
+static inline bool tr_bins_are_wide(const struct tr_column_bins *c)
+{
+    return c->bins + !c->missing > TR_BINS;
+}
+
 struct tr_bins {
     size_t columns, total; /* total: number of bins of all columns */
     struct tr_column_bins *column;
