@@ -11,8 +11,8 @@ bool tr_labels_are_classes(const tr_data *train);
 /* Returns the index of `label` in an ascending array of n labels; n if the array does not contain it. */
 size_t tr_label_place(const float *labels, size_t n, float label);
 
-/* Prints the number of test rows with a label that no training row has. TR_ERR_DATA if no test row has one of training, because
- * the files use different labels. All ranks. */
+/* Prints the number of test rows with a label that no training row has. TR_ERR_DATA if all test rows have such labels, because the
+ * files then use different labels. All ranks. */
 int tr_labels_check_test(tr_context *tr, const tr_data *train, const tr_data *test);
 
 /* Checks that the text of model.class_weights is «balanced», a list of «label:weight», or empty. TR_ERR_CONFIG if not. */

@@ -8,19 +8,20 @@
 
 /* ---- the area under the ROC curve ---- */
 
-/* Rows with the same score. */
+/* A run: one row; after area_sort(), all rows with the same score. */
 struct run {
-    double weight[2]; /* of the negative and of the positive rows */
-    uint32_t key;     /* has the order of the scores */
+    double weight[2]; /* weight of its negative rows, and of its positive rows */
+    uint32_t key;     /* tr_key_of_float() of the score */
 };
 
 struct tr_area {
     struct run *run;
     size_t n, capacity;
-    bool has_nan;
+    bool has_nan; /* a score is NaN */
 };
 
-/* Sums over runs. With weights of 1 they are whole numbers, and exact up to 2^53. */
+/* Sums over runs: weights of negative and positive rows; HALVES: weight of the pairs with the higher score at the positive row,
+ * twice, and of tied pairs, once; NANS: ranks with has_nan. If all weights are 1, sums are whole numbers, exact up to 2^53. */
 enum { NEGATIVE, POSITIVE, HALVES, NANS, AREA_SUMS };
 
 int tr_area_open(size_t rows, struct tr_area **area)
@@ -46,13 +47,13 @@ int tr_area_add(struct tr_area *a, float score, bool positive, double weight)
     return TR_OK;
 }
 
-/* Sorts by key, a byte at a time from the lowest, and joins runs of the same key. */
+/* Sorts the runs by key (radix sort, a byte per pass from the lowest), and joins runs with the same key. */
 static int area_sort(struct tr_area *a)
 {
     struct run *from = a->run, *to;
     size_t kept = 0;
     TR_TRY(TR_NEW(&to, a->n));
-    for (unsigned shift = 0; shift < 32; shift += 8) { /* an even number of passes ends in a->run */
+    for (unsigned shift = 0; shift < 32; shift += 8) { /* four passes: the result is in a->run again */
         size_t begin[257] = {0};
         for (size_t i = 0; i < a->n; i++) begin[((from[i].key >> shift) & 255) + 1]++;
         for (int b = 0; b < 256; b++) begin[b + 1] += begin[b];
@@ -74,7 +75,7 @@ static int area_sort(struct tr_area *a)
     return TR_OK;
 }
 
-/* Sums over sorted runs. below: the weight of the negative rows with lower scores on other ranks. */
+/* Computes the sums over sorted runs. below: weight of the negative rows on other ranks with lower scores. */
 static void area_sum(const struct tr_area *a, double below, double sum[AREA_SUMS])
 {
     for (size_t i = 0; i < a->n; i++) {
@@ -102,8 +103,8 @@ int tr_area_here(struct tr_area *a, double *auc)
     return TR_OK;
 }
 
-/* Sample sort: each rank samples this number of runs of equal scores. The numbers of rows per rank then differ by about
- * 1/sqrt(64) = 1/8. */
+/* Maximum number of runs that a rank contributes to the samples of a sample sort. The numbers of runs per rank after the sort then
+ * differ by about 1/sqrt(64) = 1/8. */
 enum { SAMPLES = 64 };
 
 static int area_compare_keys(const void *a, const void *b)
@@ -112,16 +113,16 @@ static int area_compare_keys(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The range of keys is divided among the ranks: rank r gets the keys from splitter r - 1 to below splitter r. The
- * splitters follow from samples, evenly spaced runs of all ranks, each of which stands for the same number of runs. So
- * ranks with more runs give more samples. */
+/* Divides the range of keys among the ranks: rank r receives the keys from splitter r - 1 to below splitter r. The splitters are
+ * evenly spaced in the sorted samples of all ranks. Each rank contributes every step-th of its runs, so ranks with more runs
+ * contribute more samples. */
 int tr_area_find(tr_context *tr, struct tr_area *a, double *auc)
 {
     size_t ranks = (size_t)tr_size(tr), total = 0, bytes = 0;
-    TR_FREED size_t *count = NULL; /* bytes to and from each rank */
+    TR_FREED size_t *count = NULL; /* bytes to each rank, followed by bytes from each rank */
     TR_FREED uint32_t *samples = NULL;
     TR_FREED double *negative = NULL;
-    uint32_t own[SAMPLES + 2] = {0}; /* their number, and the keys */
+    uint32_t own[SAMPLES + 2] = {0}; /* number of samples of this rank, followed by their keys */
     double below = 0, mine = 0, sum[AREA_SUMS] = {0};
     struct run *incoming = NULL;
     int status = area_sort(a);
@@ -198,22 +199,20 @@ int tr_rows_figure(tr_query *q, uint64_t rows, double weight)
 
 /* ---- classes ---- */
 
-enum {
-    MOST_TABLED = 100,
-    MOST_SHOWN = 64
-}; /* labels of a confusion matrix; characters of its lines in the terminal */
-enum { BINS = 10, MOST_POINTS = 500 }; /* bins of the calibration; approximate number of points of a curve */
+/* Maximum number of labels of a confusion matrix; maximum length of its lines in the terminal, in characters. */
+enum { MOST_TABLED = 100, MOST_SHOWN = 64 };
+enum { BINS = 10, MOST_POINTS = 500 }; /* bins of the calibration; approximate maximum of points of a curve */
 
 struct tr_classified {
     size_t labels;
-    double weight, right, loss;
-    double unknown; /* weight of the rows with labels that training does not have */
-    double *is, *as,
-        *both;            /* weight of the rows of a label, of those predicted as it, and of those in both */
-    double *confusion;    /* is × as; NULL: too many labels */
-    struct tr_area *area; /* two labels */
-    struct {
-        double weight, positive, predicted; /* predicted: sum of probabilities */
+    double weight, right, loss; /* Σ weight of all rows; of those predicted correctly; Σ weight × loss */
+    double unknown;             /* Σ weight of the rows with labels that training does not have */
+    /* One element per label: weight of the rows with it, of the rows predicted as it, and of the rows with both properties. */
+    double *is, *as, *both;
+    double *confusion;    /* [is × labels + as]: weight; NULL: more than MOST_TABLED labels */
+    struct tr_area *area; /* NULL unless there are two labels */
+    struct {              /* rows with a predicted probability of label 1 in the i-th tenth of [0, 1] */
+        double weight, positive, predicted; /* Σ weight; Σ weight of label 1; Σ weight × probability */
     } bin[BINS];
 };
 
@@ -257,7 +256,7 @@ int tr_classified_add(struct tr_classified *c, size_t is, size_t as, double loss
     if (c->labels == 2) {
         TR_TRY(tr_area_add(c->area, (float)score, is == 1, weight));
         double p = 1 / (1 + exp(-score));
-        size_t bin = p >= 0 ? (size_t)fmin(p * BINS, BINS - 1) : 0; /* not NaN */
+        size_t bin = p >= 0 ? (size_t)fmin(p * BINS, BINS - 1) : 0; /* p may be NaN */
         c->bin[bin].weight += weight;
         c->bin[bin].positive += weight * (is == 1);
         c->bin[bin].predicted += weight * p;
@@ -270,13 +269,13 @@ int tr_classified_add(struct tr_classified *c, size_t is, size_t as, double loss
     return TR_OK;
 }
 
-/* A ratio, or NaN. */
+/* Returns of / all; NaN if all is 0. */
 static double ratio(double of, double all)
 {
     return all > 0 ? of / all : (double)NAN;
 }
 
-/* Thins out the n points of a curve to about MOST_POINTS, and keeps all points that are far from the one before. */
+/* Reports a curve. Of its n points, keeps the last and each that is at least 1 / MOST_POINTS away from the previous kept point. */
 static int curve_report(tr_query *q, const char *name, const char *x, const char *y, size_t n,
                         double (*point)[2])
 {
@@ -291,11 +290,11 @@ static int curve_report(tr_query *q, const char *name, const char *x, const char
     return tr_figure_curve(q, name, x, y, kept, point);
 }
 
-/* Reports the ROC curve, and precision over recall with the area below its steps: the mean of the precision at each positive row.
- * (Straight lines between the points would be too optimistic: Davis and Goadrich, ICML 2006.) */
+/* Reports the ROC curve, the curve of precision over recall, and the area below the latter: the mean precision at positive rows.
+ * The area has steps between points, because straight lines would be too optimistic (Davis and Goadrich, ICML 2006). */
 static int curves_report(const struct tr_classified *c, tr_query *q)
 {
-    const struct tr_area *a = c->area; /* sorted */
+    const struct tr_area *a = c->area; /* its runs are sorted */
     double area = 0, above[2] = {0, 0};
     TR_FREED double(*roc)[2] = NULL;
     TR_FREED double(*precision)[2] = NULL;
@@ -339,7 +338,7 @@ static int calibration_report(const struct tr_classified *c, tr_query *q)
     return tr_figure_curve(q, "calibration", "predicted probability", "observed share", n, point);
 }
 
-/* Reports the confusion matrix; in the terminal only if it fits into 80 columns. */
+/* Reports the confusion matrix. The terminal shows it only if its lines fit into 80 columns. */
 static int confusion_report(const struct tr_classified *c, tr_query *q, const float *label)
 {
     enum { LEAST = 4, MOST = 10 };
@@ -374,7 +373,7 @@ static int confusion_report(const struct tr_classified *c, tr_query *q, const fl
     return TR_OK;
 }
 
-/* Reports precision, recall and their harmonic mean: of label 1 if there are two labels, otherwise of each, with the mean. */
+/* Reports precision, recall and their harmonic mean f1: for label 1 if there are two labels, else for each, and the mean f1. */
 static int labels_report(const struct tr_classified *c, tr_query *q, const float *label)
 {
     static const char *const measures[] = {"precision", "recall", "f1"};
@@ -389,7 +388,7 @@ static int labels_report(const struct tr_classified *c, tr_query *q, const float
         if (c->labels == 2) return TR_OK;
         snprintf(name, sizeof name, "rows_%s", text);
         TR_TRY(tr_figure(q, name, c->is[k], NULL));
-        for (int i = 0; i < 3; i++) { /* recall is the last, with the line for the terminal */
+        for (int i = 0; i < 3; i++) { /* recall is reported last, with a text that shows all three */
             static const int order[] = {0, 2, 1};
             snprintf(name, sizeof name, "%s_%s", measures[order[i]], text);
             TR_TRY(tr_figure(q, name, f[order[i]], i < 2 ? NULL : "%.6f  precision %.6f  f1 %.6f  rows %.10g",
@@ -430,12 +429,13 @@ void tr_margins_to_probabilities(const struct tr_loss *loss, bool joint, size_t 
 
 /* ---- metrics on data.test during training ---- */
 
+/* metric_of: models that have the metric: all, classifiers, classifiers with probabilities, of two classes, regressions. */
 enum metric_kind { LOSS, ACCURACY, BRIER, F1, RMSE, MAE, MAPE, R2, METRIC_KINDS };
 enum metric_of { OF_ALL, OF_CLASSES, OF_PROBABILITIES, OF_TWO_CLASSES, OF_NUMBERS };
 static const struct {
-    const char *name; /* NULL: that of the loss */
+    const char *name; /* name in report.metric; NULL: tr_loss.metric */
     enum metric_of of;
-    bool ascends;
+    bool ascends; /* a higher value is better */
 } metric_kinds[METRIC_KINDS] = {[LOSS] = {NULL, OF_ALL, false},
                                 [ACCURACY] = {"accuracy", OF_CLASSES, true},
                                 [BRIER] = {"brier", OF_PROBABILITIES, false},
@@ -445,11 +445,12 @@ static const struct {
                                 [MAPE] = {"mape", OF_NUMBERS, false},
                                 [R2] = {"r2", OF_NUMBERS, true}};
 
+/* Returns whether this model has the metric. */
 static bool metric_suits(const struct tr_test_metrics *m, int kind)
 {
     bool classes = tr_loss_classifies(m->loss);
     switch (metric_kinds[kind].of) {
-    case OF_ALL: return m->loss->metric_times > 0; /* otherwise it is rmse or mae */
+    case OF_ALL: return m->loss->metric_times > 0; /* if 0, the metric of the loss is RMSE or MAE */
     case OF_CLASSES: return classes;
     case OF_PROBABILITIES: return classes && (m->joint || m->loss->mean);
     case OF_TWO_CLASSES: return classes && m->outputs == 1;
@@ -463,7 +464,7 @@ static const char *metric_name(const struct tr_test_metrics *m, int kind)
     return kind == LOSS ? m->loss->metric : metric_kinds[kind].name;
 }
 
-/* Returns METRIC_KINDS if the model does not have a metric of this name. */
+/* Returns the kind of the metric with this name; METRIC_KINDS if the model does not have it. */
 static int metric_of_name(const struct tr_test_metrics *m, const char *name)
 {
     int kind = 0;
@@ -509,10 +510,10 @@ void tr_test_metrics_name(const struct tr_test_metrics *m, bool tests, tr_stage 
         stage->metric[i] = (tr_stage_metric){metric_name(m, m->kind[i]), metric_kinds[m->kind[i]].ascends};
 }
 
-/* A row as metrics see it. */
+/* The numbers of a row from which metrics are summed. */
 struct judged {
-    size_t is, as;             /* its class (SIZE_MAX: unknown), and the predicted class */
-    double loss, brier, error; /* error: prediction minus target, of numbers */
+    size_t is, as; /* classifiers: index of the class of the row (SIZE_MAX: NaN); of the predicted class */
+    double loss, brier, error; /* loss; Brier score, for probabilities; regression: prediction - target */
 };
 
 static struct judged judge(const struct tr_test_metrics *m, const double *margin, double target)
@@ -568,7 +569,7 @@ void tr_test_metrics_add(const struct tr_test_metrics *m, const double *margin, 
         case MAE: sum[1] += w * fabs(row.error); break;
         case MAPE:
             if (target != 0) sum[1] += w * fabs(row.error / target);
-            else sum[0] -= w; /* is not defined */
+            else sum[0] -= w; /* the relative error of target 0 is not defined: omits the row */
             break;
         case R2:
             sum[1] += w * row.error * row.error;

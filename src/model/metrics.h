@@ -35,7 +35,7 @@ void tr_classified_close(struct tr_classified **c); /* *c may be NULL */
 
 /* Adds a row.
  *
- * @param [in] is, as  index of the label of the row, and index of the predicted label
+ * @param [in] is, as  index of the label of the row (`labels`: training does not have it), and index of the predicted label
  * @param [in] loss    log loss of the row
  * @param [in] score   used if there are two labels: higher scores make label 1 likelier; log odds if the model has probabilities
  */

@@ -38,7 +38,8 @@ static const struct tr_linear_method *const solvers[] = {
 };
 /* clang-format on */
 
-/* With an l1 penalty, auto is descent. Without l2 there is no dual problem, and dual is newton. */
+/* Returns the method that trains. With an l1 penalty, auto is descent. Without an l2 penalty there is no dual problem, so that
+ * dual is newton. */
 static const struct tr_linear_method *solver_of(const tr_job *job, const struct tr_linear_options *o)
 {
     int method = tr_job_method(job);
@@ -81,10 +82,11 @@ static int linear_check(const tr_job *job, const void *options)
     const struct tr_loss *loss = tr_linear_loss(job);
     const struct tr_linear_method *solver = solver_of(job, o);
     bool classifies = tr_loss_classifies(loss);
-    /* keys that the loss does not have; a written job has all keys, so their values are compared */
+    /* Refuses keys that the loss does not use. The job file in the folder of a run contains all keys, so a key is refused only if
+     * its value differs from the default. The default of model.delta was 1 in older versions. */
     const struct tr_refusal of_loss[] = {
-        {o->delta != TR_JOB_AUTO && o->delta != 1 && loss->shape != TR_SHAPE_DELTA, /* 1 was the default */
-         "model.delta", "model.delta is for model.type huber and logcosh"},
+        {o->delta != TR_JOB_AUTO && o->delta != 1 && loss->shape != TR_SHAPE_DELTA, "model.delta",
+         "model.delta is for model.type huber and logcosh"},
         {o->quantile != 0.5 && loss->shape != TR_SHAPE_QUANTILE, "model.quantile",
          "model.quantile is for model.type quantile"},
         {o->classes == TR_CLASSES_SOFTMAX && classifies && loss != &tr_loss_logistic, "model.classes",
@@ -93,7 +95,7 @@ static int linear_check(const tr_job *job, const void *options)
         {*o->class_weights && !classifies, "model.class_weights", "model.class_weights is for classifiers"},
         {.key = NULL}};
     TR_TRY(tr_linear_refuse_any(job, of_loss));
-    if (!solver_minimises(solver, loss)) { /* the message names the methods that do */
+    if (!solver_minimises(solver, loss)) { /* the message names methods that minimise the loss */
         char others[128] = "sgd with solve.optimizer ftrl, for model.l1 > 0";
         size_t n = 0, length = 0;
         for (size_t i = 0; o->l1 == 0 && methods[i].name; i++)
@@ -132,8 +134,8 @@ static int linear_check(const tr_job *job, const void *options)
     return solver->check(job, o);
 }
 
-/* Checks the labels, and the size of the model: tables may hold only the features that occur, but model.h5 and model.txt have all.
- * A label of the test data that the training data do not have is refused, unless the test rows were drawn from them. */
+/* Checks the labels and the size of the model. The size counts all features: a table may store only the features that occur, but
+ * model.h5 and model.txt contain all. Test labels that no training row has are refused only if no other test label occurs. */
 static int linear_check_data(const struct tr_linear *m)
 {
     const uint64_t most = (uint64_t)1 << 32;
@@ -169,7 +171,7 @@ static int linear_check_data(const struct tr_linear *m)
 
 /* ---- weights of rows ---- */
 
-/* The weight of row i of the training or test data. model.class_weights are for training only. */
+/* Returns the weight of row i of the training or test data. model.class_weights apply to training rows only. */
 static double weight_of_row(const struct tr_linear *m, const tr_data *data, size_t i)
 {
     double own = data->rows.weight ? (double)data->rows.weight[i] : 1;
@@ -187,8 +189,8 @@ void tr_linear_own_rows(const struct tr_linear *m, size_t *first, size_t *end)
     *end = mine ? tr_data_part_end(m->train, &me) : 0;
 }
 
-/* Computes the weights of classes, and the sum of the weights of all rows, which is the n of 1/n. A row that several workers have
- * counts once. All ranks, after the training data are open. */
+/* Sets m->class_weight, m->total_weight and the default of m->l2, which is 1 / total weight. A row that several workers have counts
+ * once. All ranks, after the training data are open. */
 static int weigh_rows(struct tr_linear *m)
 {
     const tr_data *train = m->train;
@@ -220,7 +222,8 @@ static int weigh_rows(struct tr_linear *m)
     return TR_OK;
 }
 
-/* Of a regression: the best constant, the scale of the targets, and the defaults that follow from it. All ranks. */
+/* For a regression: sets m->start (the best constant), m->unit (the scale of the targets), and the defaults of model.delta and
+ * model.l2, which depend on the scale. All ranks. */
 static int measure_targets(struct tr_linear *m)
 {
     const struct tr_loss *loss = m->loss;
@@ -240,8 +243,7 @@ static int measure_targets(struct tr_linear *m)
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, bound, 2));
-    double mean =
-        fmin(fmax(sum[1] / sum[0], -bound[1]), bound[0]); /* equal targets have themselves as their mean */
+    double mean = fmin(fmax(sum[1] / sum[0], -bound[1]), bound[0]); /* exact if all targets are equal */
     if (loss->constant) {
         m->start = loss->constant(mean);
         return TR_OK;
@@ -359,7 +361,7 @@ static int solver_train(struct tr_linear *m)
     return tr_run(m->tr, &stage);
 }
 
-/* Only the last evaluation is exact under every consistency, and epochs may run out. */
+/* Trains the model. Prints a note if the last evaluation, the only one that is always exact, misses solve.target_gap. */
 static int linear_train(void *model)
 {
     struct tr_linear *m = model;
@@ -408,8 +410,8 @@ bool tr_linear_has_bias(const struct tr_linear *m, const tr_worker *me)
     return m->o->bias && (!m->vertical || me->member == 0);
 }
 
-/* Opens a view of the keys of the data. The key of the bias is behind them: on all members of a group that divides its rows, and on
- * the first member of one that divides its columns. */
+/* The key of the bias follows behind the keys of the data. If the members of a group divide the columns (vertical), only member 0
+ * has the key of the bias; otherwise all members have it. */
 int tr_linear_open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table,
                         enum tr_view_use use, tr_view **view)
 {
@@ -486,8 +488,8 @@ int tr_linear_prepare_rows(tr_worker *me, struct tr_linear *m, size_t margins)
 int tr_linear_prepare(tr_worker *me, struct tr_linear *m, size_t margins)
 {
     TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
-    if (tr_job_is(m->job, "sync.pull", "stale") &&
-        !tr_in_lockstep(m->tr)) /* to evaluate what the servers have */
+    /* with sync.pull stale, m->view may be old, but evaluations need the values of the servers */
+    if (tr_job_is(m->job, "sync.pull", "stale") && !tr_in_lockstep(m->tr))
         TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_READ, &m->fresh_view));
     return tr_linear_prepare_rows(me, m, margins);
 }
@@ -545,7 +547,7 @@ int64_t tr_linear_batches_of_clock(const struct tr_linear *m, int64_t batches, i
 
 /* ---- settings of stages ---- */
 
-/* Reads stages.STAGE.KEY. Returns whether it is given. */
+/* Reads stages.STAGE.KEY into *n. Returns whether the job sets the key. */
 static bool stage_setting(const struct tr_linear *m, const char *stage, const char *key, uint64_t *n)
 {
     char name[96];
@@ -591,31 +593,31 @@ int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one
 
 /* ---- solve.method auto ---- */
 
-/* Chooses among the methods while it works. With few columns Newton's method is best from the start; otherwise dual
- * coordinate descent begins, whose passes are cheap and gain most at first, and Newton's method takes over when the
- * estimated gap predicts that it reaches the target sooner. */
+/* Chooses the method before and during training. With few columns Newton's method is best from the start. Otherwise training begins
+ * with dual coordinate descent, whose passes are cheap and reduce the gap most at first. Newton's method takes over when the
+ * estimated gaps predict that it reaches solve.target_gap sooner. */
 
-/* Gaps of dual coordinate descent, by evaluation. */
+/* WATCHED: maximum number of evaluations that a prediction uses; LEAST_WATCHED: minimum number. */
 enum { WATCHED = 64, LEAST_WATCHED = 6 };
 
-/* Passes that Newton's method takes on data that dual coordinate descent is slow on. (To a gap of 1e-3, with the diagonal
- * preconditioner: 20 newsgroups 14 to 40, w8a 40 to 90, a9a 50 to 90.) */
+/* Typical number of passes of Newton's method on data on which dual coordinate descent is slow. (To a gap of 1e-3, with the
+ * diagonal preconditioner: 20 newsgroups 14 to 40, w8a 40 to 90, a9a 50 to 90.) */
 static const double passes_of_newton = 50;
 
-/* Passes that Newton's method needs to come close to the quantiles of a regression. */
+/* Minimum of solve.epochs for Newton's method with corners (quantile regression): with fewer passes its result is poor. */
 enum { LEAST_OF_CORNERS = 20 };
 
-/* Passes that must be left for Newton's method to take over: it compares the weights with zeros first, and some steps follow. */
+/* Newton's method takes over only if this number of passes is left: it compares the weights with zeros first; some steps follow. */
 static const double least_of_newton = 10;
 
 struct tr_linear_auto {
-    const struct tr_linear_method *first;
-    bool may_change;
-    bool may_advise; /* only sync.mode keeps it from changing, which has not been said */
-    /* the scheduler's */
-    int64_t n;                           /* evaluations */
-    double epoch[WATCHED], gap[WATCHED]; /* of the last ones: evaluation i lies at i % WATCHED */
-    double changed;                      /* at that epoch; below 0: not */
+    const struct tr_linear_method *first; /* the method at the start */
+    bool may_change;                      /* Newton's method may take over */
+    bool may_advise; /* it could with another sync.mode, and the hint that says so has not been printed */
+    /* on the scheduler */
+    int64_t n;                           /* number of evaluations so far */
+    double epoch[WATCHED], gap[WATCHED]; /* [i % WATCHED]: epoch and estimated gap of evaluation i */
+    double changed; /* epoch at which dual coordinate descent stopped for Newton's method; -1: it did not */
 };
 
 static bool auto_dual_can(const struct tr_loss *loss, const struct tr_linear_options *o)
@@ -623,7 +625,7 @@ static bool auto_dual_can(const struct tr_loss *loss, const struct tr_linear_opt
     return solver_minimises(&tr_linear_dual, loss) && o->l2 != 0;
 }
 
-/* Newton's method does not return to an earlier model, as solve.patience does. */
+/* solve.patience returns to an earlier model, which Newton's method does not support. any_mode: ignore sync.mode. */
 static bool auto_newton_can(const struct tr_loss *loss, const tr_job *job, bool any_mode)
 {
     return solver_minimises(&tr_linear_newton, loss) && !(tr_job_number(job, "solve.patience") > 0) &&
@@ -647,12 +649,12 @@ static int auto_check(const tr_job *job, const struct tr_linear_options *o)
     return newton ? tr_linear_newton.check(job, o) : tr_linear_dual.check(job, o);
 }
 
-/* Dual coordinate descent begins with zeros.
- *
- * Few columns are for Newton's method, and a hinge for each of several classes, too (to a gap of 1e-3 letter takes 57 passes, the
- * ten digits of usps 109; dual coordinate descent more than 1000). Of two classes the hinge is for dual coordinate descent where
- * it steps on one w (a9a, w8a, 20 newsgroups, clicks: 29, 49, 8 and 7 passes to a gap of 1e-3), and not where groups merge
- * theirs (on two of them more than 200 on each; by Newton's method, on any number, 34, 86, 86 and 95). */
+/* Dual coordinate descent begins with zeros, so that model.init needs Newton's method. Newton's method is also the first method
+ *   for few columns;
+ *   for a hinge and more than two classes (letter takes 57 passes to a gap of 1e-3, the ten digits of usps 109; dual coordinate
+ *   descent more than 1000);
+ *   for a hinge, two classes and several groups: a9a, w8a, 20 newsgroups and clicks take 34, 86, 86 and 95 passes. Dual coordinate
+ *   descent takes 29, 49, 8 and 7 passes in one group, but more than 200 in two groups, which merge their copies of w. */
 static int auto_open(struct tr_linear *m)
 {
     bool newton = auto_newton_can(m->loss, m->job, false),
@@ -681,9 +683,9 @@ static void auto_close(struct tr_linear *m)
     m->chooser = NULL;
 }
 
-/* Predicts the number of epochs to the target from the later half of the evaluations: the mean of two predictions, that
- * the gap falls by a constant factor per epoch, and that it falls by a power of the epoch, as for workers that merge
- * copies. A run that resumes from a checkpoint of a later stage has left dual coordinate descent already. */
+/* Predicts the number of epochs to the target from the later half of the evaluations. The prediction is the mean of two: that the
+ * gap falls by a constant factor per epoch, and that it falls as a power of the epoch, as it does if workers merge copies of w.
+ * has_left: the run resumes from a checkpoint of a later stage, so that Newton's method had taken over before. */
 void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation)
 {
     struct tr_linear_auto *a = m->chooser;
@@ -697,8 +699,8 @@ void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation)
     int64_t last = a->n - 1, before = last - (a->n < WATCHED ? a->n : WATCHED) / 2;
     double gap = a->gap[last % WATCHED], old = a->gap[before % WATCHED], first = a->epoch[before % WATCHED];
     bool falls = gap > 0 && old > gap;
-    double factors =
-        falls ? log(gap / m->o->target_gap) / log(old / gap) : INFINITY; /* of old / gap, to the target */
+    /* how often the gap must still fall by the factor old / gap */
+    double factors = falls ? log(gap / m->o->target_gap) / log(old / gap) : INFINITY;
     double left = (factors * (epoch - first) + epoch * (pow(epoch / first, factors) - 1)) / 2;
     if (falls && left <= passes_of_newton && !has_left) return;
     if (epoch + least_of_newton > (double)m->epochs && !has_left) return;
@@ -759,7 +761,8 @@ const struct tr_linear_method tr_linear_auto = {.check = auto_check,
 
 /* ---- memory ---- */
 
-/* The text of the rows becomes numbers of about the same size at workers, with views of their keys. */
+/* Estimates the memory of each rank from the size of the data files. Rows take 0.6 times the size of their text. A worker also has
+ * some vectors over the keys of its rows. */
 static void linear_estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
 {
     const struct tr_linear_options *o = options;
@@ -771,12 +774,12 @@ static void linear_estimate(const tr_job *job, const void *options, const tr_dat
     double rows = 0.6 * text, of_row = 24, blocks = 50e6;
     if (disk || some)
         rows = fmin(rows, some ? tr_job_number(job, "data.memory") : 0) + blocks + of_row * records;
-    double merged = workers > 1; /* new values arrive while the old ones are read */
+    double merged = workers > 1; /* a view has a second copy: new values arrive while the old ones are read */
     m->rows = solver->passes ? rows : 0.6 * text;
     m->worker = (3 + merged) * element * keys;
     if (solver == &tr_linear_newton) /* vectors over the columns of a worker */
         m->worker += 64 * size->features / workers + 16 * keys + 40 * records;
-    if (solver == &tr_linear_dual) { /* dual variables and norms of the rows, the mean of w */
+    if (solver == &tr_linear_dual) { /* dual variables and norms of the rows; the mean of w */
         m->rows += 20 * records;
         m->worker += 2 * element * keys;
     }
@@ -786,7 +789,7 @@ static void linear_estimate(const tr_job *job, const void *options, const tr_dat
         m->worker = ((3 * element + 8) * phases + element + 8) * group_keys;
         m->node = 2 * element * group_keys * phases * size->node_workers;
     }
-    if (solver == &tr_linear_descent) m->worker += 0.6 * text; /* the rows as columns */
+    if (solver == &tr_linear_descent) m->worker += 0.6 * text; /* a copy of the rows, stored by columns */
     if (solver == &tr_linear_variance) { /* vectors over all features, the replica of the node */
         m->worker += (32 + element) * size->features;
         m->node = (5 + 4 * (tr_job_method(job) != TR_METHOD_SVRG)) * element * size->features;

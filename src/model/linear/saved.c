@@ -1,10 +1,9 @@
-/* Saved models: model.txt, model.h5, predict, evaluate and inspect; the step between the table and the numbers of the files (data.scale), and
- * model.init.
+/* Saved models: model.txt, model.h5, predict, evaluate and inspect; model.init; undoing data.scale in weights.
  *
- * A model of scaled rows has margins Σ w_j (x_j - shift_j) factor_j + b = Σ (w_j factor_j) x_j + (b - Σ w_j factor_j
- * shift_j). Models in files are for the numbers of the files. Each worker knows the scale of some columns. For the rank
- * that writes the model all workers put their scales into a table, as integers with the same bits, because integers are
- * not rounded or filtered. */
+ * A model that was trained on scaled rows has the margins Σ w_j (x_j - shift_j) factor_j + b. A saved model computes the same
+ * margins from unscaled x: Σ (w_j factor_j) x_j + (b - Σ w_j factor_j shift_j). Each worker knows shift and factor of some columns.
+ * All workers write these numbers into a table, which the rank that writes the model reads. The table stores the bits of the
+ * numbers as integers, because updates of integers are not rounded or filtered. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <locale.h>
@@ -27,8 +26,8 @@ void tr_linear_model_free(struct tr_linear_model *model)
     model->label = NULL;
 }
 
-/* Returns the index of the first weight from `from` on that is not zero, or features * outputs. Skips memory that was never
- * written, as most of it in models with hash storage. */
+/* Returns the index of the first weight from `from` on that is not zero, or features * outputs if all are zero. Blocks of zeros,
+ * frequent in models with hash storage, are skipped by memcmp(). */
 static uint64_t model_next_weight(const struct tr_linear_model *m, uint64_t from)
 {
     static const char zeros[1 << 14];
@@ -45,7 +44,7 @@ static uint64_t model_next_weight(const struct tr_linear_model *m, uint64_t from
     return n;
 }
 
-/* Checks that all weights are finite. TR_ERR_DATA with the path. */
+/* Checks that all weights are finite; TR_ERR_DATA if not. `path` is used in messages. */
 static int model_check(const struct tr_linear_model *m, const char *path)
 {
     uint64_t weights = m->features * m->outputs;
@@ -58,14 +57,14 @@ static int model_check(const struct tr_linear_model *m, const char *path)
     return TR_OK;
 }
 
-/* For qsort(): floats, or structs that begin with one. */
+/* For qsort(): compares floats, or structs whose first member is a float. */
 static int model_compare_labels(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
 
-/* Checks that the labels are finite and differ: *fine. */
+/* Sets *fine to whether the labels are finite and all different. */
 static int model_check_labels(const struct tr_linear_model *m, bool *fine)
 {
     TR_FREED float *sorted = NULL;
@@ -83,7 +82,7 @@ static int model_check_labels(const struct tr_linear_model *m, bool *fine)
 struct scanner {
     const char *at, *end, *path;
     uint64_t line;
-    locale_t locale; /* with a decimal point in every language of the user */
+    locale_t locale; /* the locale "C", in which strtod_l() expects a decimal point */
 };
 
 static int text_refuse(const struct scanner *s, const char *what)
@@ -96,7 +95,7 @@ static void text_skip_blanks(struct scanner *s)
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\r')) s->at++;
 }
 
-/* Reads the next word of this line, at most 63 characters of it; an empty one at the end of the line. */
+/* Reads the next word of this line, truncated to 63 characters; sets it to "" at the end of the line. */
 static void text_read_word(struct scanner *s, char word[64])
 {
     size_t n = 0;
@@ -106,7 +105,7 @@ static void text_read_word(struct scanner *s, char word[64])
     word[n] = '\0';
 }
 
-/* Reads the next word of this line or a later one; an empty one at the end of the text. */
+/* Reads the next word of this line or of a later line; sets it to "" at the end of the text. */
 static void text_read_word_below(struct scanner *s, char word[64])
 {
     for (; s->at < s->end && *s->at && strchr(" \t\r\n", *s->at); s->at++) s->line += *s->at == '\n';
@@ -145,14 +144,11 @@ static int text_read_count(struct scanner *s, double least, double most, uint64_
     return TR_OK;
 }
 
-/* Reads the lines up to «w».
- *
- * bias: value of the feature of the bias; no bias if it is not above 0
- */
+/* Reads the lines up to «w». *bias: value that the bias feature has in all rows; the model has no bias if it is ≤ 0. */
 static int text_read_head(struct scanner *s, struct tr_linear_model *m, double *bias)
 {
     char word[64];
-    bool joint = false, fine = true; /* joint: one margin per class, even of two classes */
+    bool joint = false, fine = true; /* joint: the model has one output per class even for two classes */
     for (bool more = true; more;) {
         text_read_word(s, word);
         if (strcmp(word, "w") == 0) {
@@ -206,14 +202,14 @@ static int text_read_head(struct scanner *s, struct tr_linear_model *m, double *
     if (!m->loss || m->features == 0 || (tr_linear_model_classifies(m) && !m->label))
         return text_refuse(s, "expected solver_type, label and nr_feature before the weights");
     m->outputs = tr_linear_model_classifies(m) && (m->labels > 2 || joint) ? m->labels : 1;
-    uint64_t most = (uint64_t)(s->end - s->at) / 2; /* a digit and a blank each */
+    uint64_t most = (uint64_t)(s->end - s->at) / 2; /* a weight takes at least a digit and a blank */
     if (m->features + m->biased <= most / m->outputs) return TR_OK;
     return tr_fail(TR_ERR_DATA, "%s: the model is cut off: there cannot be %llu weights in it", s->path,
                    (unsigned long long)((m->features + m->biased) * m->outputs));
 }
 
-/* Reads a line for each feature and for the bias, and the lines behind them, which LIBLINEAR ignores: members for which it has no
- * word. */
+/* Reads a line of weights for each feature and for the bias, and then the lines that Trireme adds and LIBLINEAR ignores: softmax or
+ * the type of the loss, and first_index. */
 static int text_read_weights(struct scanner *s, struct tr_linear_model *m, double bias)
 {
     double *weight;
@@ -231,7 +227,7 @@ static int text_read_weights(struct scanner *s, struct tr_linear_model *m, doubl
                 continue;
             }
             TR_TRY(text_read_number(s, weight));
-            /* f32 as long as each number was written as a float, so that reading it as a float gives the same bits */
+            /* the weights are f32 if each number is the shortest text of a float; then no bits are lost */
             char again[TR_NUMBER_ROOM];
             if (m->dtype == TR_F32 &&
                 !(fabs(*weight) < 3.4e38 && tr_put_f32(again, (float)*weight) - again == s->at - begin &&
@@ -246,7 +242,7 @@ static int text_read_weights(struct scanner *s, struct tr_linear_model *m, doubl
     m->softmax = m->outputs > 1 && strcmp(word, "softmax") == 0;
     const struct tr_loss *other = m->loss == &tr_loss_linear ? tr_loss_of_type(word) : NULL;
     if (other && !other->liblinear) m->loss = other;
-    m->shape = m->loss->shape == TR_SHAPE_DELTA; /* older models of logcosh have none: 1 */
+    m->shape = m->loss->shape == TR_SHAPE_DELTA; /* older models of logcosh have no shape: it was 1 */
     while (s->at < s->end && *s->at == ' ') s->at++;
     if (m->loss->shape != TR_SHAPE_NONE && s->at < s->end && *s->at != '\n')
         TR_TRY(text_read_number(s, &m->shape));
@@ -262,11 +258,11 @@ static int text_read_weights(struct scanner *s, struct tr_linear_model *m, doubl
 
 struct text_output {
     float label;
-    size_t at; /* in the file */
+    size_t at; /* index of the label in the file */
 };
 
-/* LIBLINEAR lists labels in the order in which the training data had them. Here they are as in a trained model: of one output
- * the larger label is the first, the positive one; several outputs ascend by their labels. */
+/* Changes the order of labels, weights and biases. A file of LIBLINEAR has labels in the order of their first training rows. A
+ * trained model with one output has the larger label first, as the positive label; several outputs ascend by their labels. */
 static int text_sort_labels(struct tr_linear_model *m)
 {
     double *weight = m->weight;
@@ -302,9 +298,9 @@ static int text_parse(struct scanner *s, struct tr_linear_model *m)
     if (!m->label) m->labels = 0;
     if (tr_linear_model_classifies(m)) TR_TRY(text_sort_labels(m));
     if (m->dtype == TR_F64) return model_check(m, s->path);
+    /* converts in place, from the first on: float i ends before double i + 1 begins */
     for (uint64_t i = 0; i < m->features * m->outputs; i++) {
-        float x =
-            (float)((double *)m->weight)[i]; /* in place: a float ends before the double it comes from */
+        float x = (float)((double *)m->weight)[i];
         memcpy((float *)m->weight + i, &x, sizeof x);
     }
     for (size_t k = 0; k < m->outputs; k++) m->bias[k] = (double)(float)m->bias[k];
@@ -331,8 +327,7 @@ int tr_linear_read_text(void *model, const char *path, const char **type)
     size_t capacity = 0;
     FILE *file = fopen(path, "re");
     if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(errno));
-    ssize_t n =
-        getdelim(&text, &capacity, '\0', file); /* up to the end: there are no zero bytes in a model.txt */
+    ssize_t n = getdelim(&text, &capacity, '\0', file); /* the whole file: a model.txt has no zero bytes */
     int status = ferror(file)
                      ? tr_fail(TR_ERR_IO, "%s: cannot be read", path)
                      : tr_linear_model_parse_text(n > 0 ? text : "", n > 0 ? (size_t)n : 0, path, saved);
@@ -348,10 +343,10 @@ int tr_linear_read_text(void *model, const char *path, const char **type)
 
 struct tr_linear_text {
     struct tr_target target;
-    size_t outputs;      /* weights of a line */
-    enum tr_dtype dtype; /* of the weights */
+    size_t outputs;      /* number of weights in a line */
+    enum tr_dtype dtype; /* weights are written with the digits that identify a number of this type */
     char end[96];        /* the lines behind the weights */
-    locale_t c;
+    locale_t c;          /* the locale "C" */
 };
 
 int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,
@@ -411,15 +406,15 @@ int tr_linear_text_close(struct tr_linear_text **text, int status)
     return status;
 }
 
-/* ---- numbers of columns, in tables ---- */
+/* ---- writing numbers of columns into tables ---- */
 
-/* A stage in which each worker pushes numbers of some columns once. */
+/* A stage in which each worker pushes numbers of its columns first .. first + n - 1, once. */
 struct put_stage {
     struct tr_linear *m;
     tr_table *table;
-    size_t each;    /* keys of a column */
-    bool bias;      /* the key of the bias follows */
-    uint64_t first; /* columns of this worker: those whose scale it knows */
+    size_t each;    /* keys per column */
+    bool bias;      /* the view also has the key of the bias, as its last */
+    uint64_t first; /* columns whose scale this worker knows, or an equal part if rows are not scaled */
     size_t n;
     tr_view *view;
 };
@@ -447,7 +442,7 @@ static int put_run(struct put_stage *p, const char *name, int (*compute)(tr_work
     return status;
 }
 
-/* Numbers of a column in the table of the scale: the factor, and the shift if columns are centred. */
+/* Returns how many numbers the table m->scale has per column: the factor, and the shift if columns are centred. */
 static size_t scale_numbers(const struct tr_linear *m)
 {
     return m->train->scaling->centred ? 2 : 1;
@@ -468,7 +463,7 @@ static int scale_put(tr_worker *me, void *state)
 
 /* ---- model.h5 ---- */
 
-/* Reads the weights of n keys as f64. */
+/* Reads the weights of the keys first .. first + n - 1, converted to f64. */
 static int saved_read_wide(struct tr_linear *m, uint64_t first, size_t n, double *values)
 {
     TR_FREED float *narrow = NULL;
@@ -479,7 +474,7 @@ static int saved_read_wide(struct tr_linear *m, uint64_t first, size_t n, double
     return TR_OK;
 }
 
-/* Copies the members of the training state that the files contain. All ranks; the bias is read on rank 0. */
+/* Fills m->saved for writing, except for the weights, and m->scale. All ranks; only rank 0 receives the biases. */
 static int saved_describe(struct tr_linear *m)
 {
     struct tr_linear_model *s = &m->saved;
@@ -501,7 +496,7 @@ static int saved_describe(struct tr_linear *m)
     s->labels = tr_linear_classifies(m) ? tr_max_size(m->outputs, 2) : 0;
     TR_TRY(tr_agree(m->tr, TR_NEW(&s->label, s->labels)));
     for (size_t k = 0; k < s->labels && m->outputs > 1; k++) s->label[k] = train->label[k];
-    if (s->labels > 0 && m->outputs == 1) { /* the positive one is the larger; the other one may not occur */
+    if (s->labels > 0 && m->outputs == 1) { /* the larger label is positive; the other label may not occur */
         s->label[0] = train->labels > 0 ? train->label[train->labels - 1] : 0;
         s->label[1] = train->labels > 1 ? train->label[0] : s->label[0] > 0 ? -s->label[0] : s->label[0] - 1;
     }
@@ -517,16 +512,16 @@ static int saved_describe(struct tr_linear *m)
     return tr_agree(m->tr, status);
 }
 
-/* Fills a piece of the weights of model.h5, and writes it to model.txt. Weights of scaled rows become those for the numbers of the
- * files, and the part of the shifts is added to the biases. A model with very many features has no model.txt, which has
- * a line for each. */
+/* Fills `values` with the weights of n features for model.h5, and writes them to model.txt. Weights of scaled rows are multiplied
+ * by the factors, and the products with the shifts are subtracted from the biases. If a model has more than MOST_LINES features, no
+ * model.txt is written, because it has a line per feature. */
 static int saved_fill_weights(void *model, uint64_t first, size_t n, void *values)
 {
     enum { MOST_LINES = 100000000 };
     struct tr_linear *m = model;
     const struct tr_linear_model *s = &m->saved;
     const char *folder;
-    if (m->scale) { /* as f64: scaled back, weights may be of very different sizes */
+    if (m->scale) { /* in f64, because weights that are scaled back may have very different sizes */
         size_t each = scale_numbers(m);
         double *w = values;
         TR_FREED double *scale = NULL;
@@ -550,7 +545,7 @@ static int saved_fill_weights(void *model, uint64_t first, size_t n, void *value
     TR_TRY(tr_job_string(m->job, "output", &folder));
     struct tr_linear_model head = *s;
     if (m->train->format == TR_FORMAT_CSV)
-        head.first_index = 1; /* columns have no numbers: as in LIBLINEAR */
+        head.first_index = 1; /* columns of csv files have no numbers; 1 is the convention of LIBLINEAR */
     if (first == 0) TR_TRY(tr_linear_text_create(folder, &head, &m->text));
     TR_TRY(tr_linear_text_append(m->text, s->dtype, values, n));
     if (first + n < s->features) return TR_OK;
@@ -558,7 +553,7 @@ static int saved_fill_weights(void *model, uint64_t first, size_t n, void *value
     return tr_linear_text_close(&m->text, TR_OK);
 }
 
-/* The scalar members and the labels. */
+/* Reads or writes the scalar members and the labels. */
 static int saved_head(struct tr_linear_model *s, tr_fields *f)
 {
     bool reads = tr_fields_read(f), fine = true;
@@ -580,7 +575,7 @@ static int saved_head(struct tr_linear_model *s, tr_fields *f)
     TR_TRY(tr_field_count(f, "first_index", &s->first_index));
     const char *shape = tr_shape_name[s->loss->shape];
     if (tr_fields_read(f))
-        s->shape = s->loss->shape == TR_SHAPE_DELTA; /* older models of logcosh have none: 1 */
+        s->shape = s->loss->shape == TR_SHAPE_DELTA; /* older models of logcosh have no shape: it was 1 */
     if (shape && (!tr_fields_read(f) || tr_fields_have(f, shape))) TR_TRY(tr_field_real(f, shape, &s->shape));
     bool has_scale = tr_fields_read(f) ? tr_fields_have(f, "scale") : s->scale > 0;
     if (has_scale) TR_TRY(tr_field_real(f, "scale", &s->scale));
@@ -619,9 +614,9 @@ int tr_linear_fields(void *model, tr_fields *f)
         tr_field_filled(f, "weights", s->dtype == TR_F32 ? TR_FIELD_F32 : TR_FIELD_F64, s->features,
                         s->outputs > 1 ? s->outputs : 0, "weight i is of index first_index + i of the data",
                         saved_fill_weights, &s->weight);
-    (void)tr_linear_text_close(&m->text, TR_ERR_IO); /* if it is not complete */
+    (void)tr_linear_text_close(&m->text, TR_ERR_IO); /* deletes model.txt if it is not complete */
     TR_TRY(status);
-    /* the bias follows the weights, because scaling back adds to it. Files of f32 have it as f32, but it is read as f64 */
+    /* the bias follows the weights, because scaling back changes it. It has the type of the weights, but is read as f64 */
     size_t rows = s->outputs > 1 ? s->outputs : 0;
     if (reads) s->biased = tr_fields_have(f, "bias");
     if (reads && !s->biased) {
@@ -640,7 +635,7 @@ int tr_linear_fields(void *model, tr_fields *f)
 
 /* ---- model.init ---- */
 
-/* Copies the weights of the model in `path` to m->initial. The classes of both have the same order. */
+/* Copies the weights of s, which was read from `path`, to m->initial. Outputs need no reordering: both models ascend by labels. */
 static int initial_copy(struct tr_linear *m, const struct tr_linear_model *s, const char *path)
 {
     const char *where = tr_job_where(m->job, "model.init");
@@ -655,13 +650,13 @@ static int initial_copy(struct tr_linear *m, const struct tr_linear_model *s, co
             TR_ERR_DATA,
             "%s: model.init %s: its labels are not those of the training data: expected a model of %s", where,
             path, tr_linear_classifies(m) ? "the same labels" : "regression");
-    /* the columns of a table have no numbers, and are in the same order */
+    /* the columns of csv files have no numbers, and are assumed to have the same order */
     bool table = m->train->format == TR_FORMAT_CSV;
     uint64_t columns = m->train->columns, from_zero = table ? s->first_index : m->train->first_index;
     for (uint64_t i = 0; i < s->features; i++)
         for (size_t o = 0; o < outputs; o++) {
             double w = tr_linear_model_weight(s, i * outputs + o);
-            uint64_t index = s->first_index + i; /* in the files */
+            uint64_t index = s->first_index + i; /* index in data files */
             if (w == 0) continue;
             if (index < from_zero || index - from_zero >= columns)
                 return tr_fail(
@@ -697,7 +692,7 @@ int tr_linear_read_initial(struct tr_linear *m)
     return tr_broadcast(m->tr, TR_SET_ALL, 0, m->initial, n * sizeof *m->initial);
 }
 
-/* Weight w_j becomes w_j / factor_j, and Σ w_j shift_j is added to the bias. */
+/* Pushes the initial weights. If rows are scaled, w_j becomes w_j / factor_j, and Σ w_j shift_j is added to the bias. */
 static int initial_put(tr_worker *me, void *state)
 {
     struct put_stage *p = state;
@@ -727,9 +722,9 @@ int tr_linear_put_initial(struct tr_linear *m)
 /* ---- predict and evaluate ---- */
 
 struct tr_linear_evaluation {
-    struct tr_classified *classified; /* classifiers */
-    struct tr_errors errors;          /* regression */
-    double weight;                    /* of all rows */
+    struct tr_classified *classified; /* of a classifier; NULL for a regression */
+    struct tr_errors errors;          /* of a regression */
+    double weight;                    /* sum of the weights of all rows */
 };
 
 static bool has_probabilities(const struct tr_loss *loss)
@@ -762,7 +757,7 @@ int tr_linear_ready(void *model, tr_query *q)
         char name[2 * TR_LABEL_TEXT + 64], label[2][TR_LABEL_TEXT] = {"", ""};
         if (s->label) tr_query_label_text(q, s->label[k], label[0]);
         if (s->label && s->labels == 2) tr_query_label_text(q, s->label[1], label[1]);
-        /* outputs of two models that have the same names have the same meaning */
+        /* ensembles average columns of several models by name: equal names must mean equal quantities */
         snprintf(name, sizeof name, "%s", what);
         if (columns > 1) snprintf(name, sizeof name, "%s of label %s", what, label[0]);
         else if (s->label && s->labels == 2 && m->output != TR_OUT_LABEL)
@@ -772,8 +767,8 @@ int tr_linear_ready(void *model, tr_query *q)
     return TR_OK;
 }
 
-/* The mean is that of probabilities if all models are logistic, of the margins of other classifiers, or of the values
- * that regression predicts. */
+/* Selects the quantity whose mean an ensemble predicts: probabilities if all models are logistic, otherwise margins of classifiers,
+ * or values that regressions predict. */
 int tr_linear_mean(const tr_job *const *jobs, size_t n, const char **flag, size_t *by)
 {
     size_t logistic = 0, regression = 0;
@@ -784,7 +779,7 @@ int tr_linear_mean(const tr_job *const *jobs, size_t n, const char **flag, size_
                            loss->type);
         logistic += has_probabilities(loss);
         regression += !tr_loss_classifies(loss);
-        if (!has_probabilities(loss)) *by = i; /* it has no log loss */
+        if (!has_probabilities(loss)) *by = i; /* model i evaluates the mean, because it has no log loss */
     }
     *flag = logistic == n ? "--probability" : NULL;
     return regression == 0 || regression == n
@@ -808,7 +803,7 @@ int tr_linear_predict(void *model, tr_query *q, const tr_records *records, doubl
             uint64_t first = rows->column[k] * width;
             for (size_t o = 0; o < width; o++) margin[o] += value * tr_linear_model_weight(s, first + o);
         }
-        if (m->output == TR_OUT_LABEL) { /* of a single output the positive label is the first */
+        if (m->output == TR_OUT_LABEL) { /* with one output, the positive label (class 1) is the first */
             size_t class = tr_predicted_class(margin, width);
             *out = (double)s->label[width > 1 ? class : 1 - class];
             continue;
@@ -837,7 +832,7 @@ int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records,
         m->evaluation->weight += weight;
         for (size_t k = 0; k < width; k++) {
             double x = margin[k] = out[i * width + k];
-            if (m->output == TR_OUT_PROBABILITY) /* back to margins */
+            if (m->output == TR_OUT_PROBABILITY) /* converts back to margins */
                 margin[k] = fmin(fmax(s->softmax ? log(fmax(x, 1e-300)) : log(x) - log1p(-x), -700), 700);
         }
         if (!rows->label || isnan(rows->label[i])) return tr_records_fail(records, i, "expected a label");
@@ -874,13 +869,13 @@ int tr_linear_figures(void *model, tr_query *q, uint64_t rows)
 
 /* ---- inspect ---- */
 
-/* Prints the largest weights of an output by sign · weight. */
+/* Prints the weights of an output with the largest sign × weight, above 0. */
 static int inspect_top(const struct tr_linear_model *m, tr_query *q, size_t output, double sign)
 {
     size_t n = 0, most = (size_t)tr_query_number(q, "--top", 10);
     char of[TR_LABEL_TEXT + 16] = "", label[TR_LABEL_TEXT];
     uint64_t weights = m->features * m->outputs;
-    TR_FREED uint64_t *top = NULL; /* indices of weights, the best first */
+    TR_FREED uint64_t *top = NULL; /* indices of the n largest so far, in descending order */
     if (m->outputs > 1) {
         tr_query_label_text(q, m->label[output], label);
         snprintf(of, sizeof of, " for label %s", label);
