@@ -45,7 +45,7 @@ extern "C" {
  *   TR_DATA_CODES       the model needs one number per column of a csv file: a value of a category is a code from 0, the most
  *                       frequent value first (tr_data_values()); missing numbers and unknown values are NaN
  *   TR_DATA_CLASSES     labels are classes: integers beyond 2^24, which a float cannot represent exactly, become names
- *   TR_DATA_FEW_CLASSES labels are classes if they are integers with at most 100 distinct values */
+ *   TR_DATA_FEW_CLASSES labels are classes if they are at most 100 distinct integers */
 enum tr_data_part {
     TR_DATA_TRAIN = 0,
     TR_DATA_TEST = 1,
@@ -230,8 +230,8 @@ int tr_data_keep(const tr_data *data, tr_snapshot *snapshot, const char *name, e
 /* Returns a text for messages: file, line and value of the first record whose label is the third distinct one. */
 const char *tr_data_third_label(const tr_data *data);
 
-/* Returns whether the data are test data that were held out of data.train. */
-bool tr_data_is_held_out(const tr_data *data);
+/* Returns whether the labels are words of the files, such as «setosa», and not numbers. Label k stands for the k-th word. */
+bool tr_data_labels_are_words(const tr_data *data);
 
 /* Returns the first n rows of libsvm or csv files, in their order, on all ranks. Columns of these rows are keys (0 ..
  * data->columns - 1), not indices of data->keys. All ranks must call it, outside tr_run().

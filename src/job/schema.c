@@ -41,7 +41,8 @@ static const tr_option job_keys[] = {
      .help = "seed of all random numbers"},
 
     {"model.type", TR_KIND_CHOICE, AT(model.type), "auto",
-     .help = "model; auto = logistic for two labels or few whole numbers, otherwise linear (least squares)"},
+     .help = "model; auto = logistic if labels are words, two, at most 20 integers, or up to 100 integers that number classes from 0 or "
+             "1; otherwise linear (least squares)"},
     {"model.plugin", TR_KIND_TEXT, AT(model.plugin), "",
      .help = "shared object with a model class, relative to the job file; it and its folder must belong to you or "
              "root, and no other user may be able to write to them"},

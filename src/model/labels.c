@@ -43,14 +43,78 @@ int tr_labels_check_test(tr_context *tr, const tr_data *train, const tr_data *te
     return TR_OK;
 }
 
-bool tr_labels_are_classes(const tr_data *train)
+static bool labels_are_integers(const tr_data *train)
 {
-    enum { MOST_GUESSED = 100 };
-    if (train->labels <= 2) return true;
-    if (train->labels > MOST_GUESSED) return false;
     for (size_t i = 0; i < train->labels; i++)
         if (train->label[i] != rintf(train->label[i])) return false;
     return true;
+}
+
+/* Integers are classes if they are few, or if they number many classes from 0 or 1, none of which is rare: counts and ages have
+ * gaps or rare values. */
+static int labels_number_classes(tr_context *tr, const tr_data *train, bool *classes)
+{
+    enum { FEW = 20, MANY = 100, RARE = 5 };
+    size_t n = train->labels;
+    double count[MANY] = {0}, sum = 0, least = INFINITY;
+    *classes = n <= FEW;
+    if (n <= FEW || n > MANY) return TR_OK;
+    bool consecutive = train->label[0] >= 0 && train->label[0] <= 1 &&
+                       train->label[n - 1] - train->label[0] == (float)(n - 1);
+    if (!consecutive) return TR_OK;
+    for (size_t i = 0; i < train->rows.n; i++) count[(size_t)(train->rows.label[i] - train->label[0])]++;
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, count, n));
+    for (size_t k = 0; k < n; k++) {
+        sum += count[k];
+        least = fmin(least, count[k]);
+    }
+    *classes = least * RARE >= sum / (double)n;
+    return TR_OK;
+}
+
+/* For messages: «3 words», «29 integers (1 ... 29)». */
+static void labels_describe(const tr_data *train, char text[96])
+{
+    bool most = train->labels > 65535, one = train->labels == 1;
+    const char *kind = tr_data_labels_are_words(train) ? "word"
+                       : labels_are_integers(train)    ? "integer"
+                                                       : "real number";
+    int n = snprintf(text, 96, "%s%zu %s%s", most ? "more than " : "", train->labels - most, kind,
+                     one ? "" : "s");
+    if (!tr_data_labels_are_words(train) && train->labels > 0)
+        snprintf(text + n, 96 - (size_t)n, " (%.6g ... %.6g)", (double)train->label[0],
+                 (double)train->label[train->labels - 1]);
+}
+
+int tr_labels_decide(tr_context *tr, const tr_data *train, bool *classes)
+{
+    *classes = train->labels <= 2 || tr_data_labels_are_words(train);
+    return *classes || !labels_are_integers(train) ? TR_OK : labels_number_classes(tr, train, classes);
+}
+
+void tr_labels_say(tr_context *tr, const tr_data *train, const char *key, const char *chosen,
+                   const char *other, bool classes)
+{
+    enum { MOST_CLASSES = 100 };
+    char text[96], head[32], more[96] = "";
+    labels_describe(train, text);
+    snprintf(head, sizeof head, "%s:", key);
+    if (!tr_data_labels_are_words(train) && train->labels <= MOST_CLASSES)
+        snprintf(more, sizeof more, "; %s=%s takes them as %s", key, other, classes ? "numbers" : "classes");
+    tr_say(tr, "%-14s %s: labels are %s%s", head, chosen, text, more);
+}
+
+int tr_labels_check(const tr_job *job, const tr_data *train, const char *key, const char *type,
+                    const char *other, bool classes)
+{
+    enum { FEW = 20 };
+    char text[96];
+    bool words = tr_data_labels_are_words(train), reals = train->labels > FEW && !labels_are_integers(train);
+    if (classes ? !reals : !words) return TR_OK;
+    labels_describe(train, text);
+    return tr_fail(TR_ERR_DATA, "%s: labels are %s, but %s %s needs %s: expected %s %s",
+                   tr_job_where(job, "data.train"), text, key, type, classes ? "classes" : "numbers", key,
+                   other);
 }
 
 /* Reads one «label:weight» of the list and moves *at behind it. */

@@ -5,8 +5,18 @@
 #include "trireme/collective.h"
 #include "trireme/trireme.h"
 
-/* Returns whether labels are classes, for jobs that do not say so: at most two distinct labels, or at most 100 whole numbers. */
-bool tr_labels_are_classes(const tr_data *train);
+/* Decides whether labels are classes, for jobs that do not say so: words, at most two labels, at most 20 integers, and up to 100
+ * integers that number classes from 0 or 1, none of which is rare. All ranks. */
+int tr_labels_decide(tr_context *tr, const tr_data *train, bool *classes);
+
+/* Prints that decision: the chosen value of `key`, the labels, and another value that takes them otherwise. */
+void tr_labels_say(tr_context *tr, const tr_data *train, const char *key, const char *chosen,
+                   const char *other, bool classes);
+
+/* Checks that a model of classes, or of numbers, can learn the labels. TR_ERR_DATA with another value of `key` that can if it is
+ * of numbers and labels are words, or of classes and labels are more than 20 real numbers. */
+int tr_labels_check(const tr_job *job, const tr_data *train, const char *key, const char *type,
+                    const char *other, bool classes);
 
 /* Returns the index of `label` in an ascending array of n labels; n if the array does not contain it. */
 size_t tr_label_place(const float *labels, size_t n, float label);

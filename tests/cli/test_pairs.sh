@@ -66,8 +66,31 @@ first() { # FILE WORDS METRIC LEAST SETTING…
 first header.tsv "label class" accuracy 0.9
 first named.csv "label y" rmse 0.2
 first first.txt "label column 1" accuracy 0.9
-first last.csv "linear, since labels are" rmse 0.2
+first last.csv "linear: labels are" rmse 0.2
 first zero.svm "training data" accuracy 0.9
 expect 78 "data.train is missing" train solve.epochs=3
 expect 66 "job.yaml: cannot read the job file" train job.yaml
 check "run without a job file" "$trireme" run data.train=last.csv -n 2 output=supervised -- --oversubscribe
+
+# ---- what labels are, if the job does not say so: words and few integers are classes, ages and real numbers are numbers ----
+
+awk 'BEGIN { srand(8); for (i = 0; i < 1300; i++) { a = rand(); b = rand(); k = int(26 * a)
+    print k + 1 "," a "," b >"letters.csv"; print "w" k "," a "," b >"words.csv"; print (i % 4 ? 5 + k % 9 : k + 1) "," a "," b >"rings.csv"
+    print a / 3 "," a "," b >"reals.csv" } }'
+for type in linear trees; do
+    key=model.type classes=logistic numbers=linear
+    [ $type = linear ] || { key=model.objective classes=softmax numbers=squared; }
+    for case in "letters $classes 26.integers.(1.*26);.$key=$numbers" "words $classes 26.words$" "rings $numbers 26.integers.(1.*26);.$key=$classes" "reals $numbers [0-9]*.real.numbers"; do
+        set -- $case
+        for ranks in 1 3; do
+            run kind $ranks data.train=$1.csv data.label=1 solve.epochs=2 $([ $type = linear ] || echo model.type=trees)
+            says kind.out "^$key: *$2: labels are $3" "$1, $type, $ranks ranks"
+        done
+    done
+    numbers_of=$([ $type = linear ] && echo model.type=huber || echo model.type=trees model.objective=absolute)
+    classes_of=$([ $type = linear ] && echo model.type=svm || echo model.type=trees model.objective=softmax)
+    expect 65 "labels are 26 words, but $key ${numbers_of##*=} needs numbers: expected $key $classes" train data.train=words.csv data.label=1 $numbers_of output=no
+    expect 65 "needs classes: expected $key $numbers" train data.train=reals.csv data.label=1 $classes_of output=no
+done
+run leaves 1 data.train=letters.csv data.label=1 model.type=trees solve.epochs=2 model.min_rows=5000
+says leaves.out "^note: *all trees are single leaves"

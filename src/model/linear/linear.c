@@ -147,7 +147,10 @@ static int linear_check_data(const struct tr_linear *m)
             TR_ERR_CONFIG,
             "%s: %s has no labels, but linear models learn them: expected data.label first or last",
             tr_job_where(m->job, "data.label"), lacks);
-    if (tr_linear_classifies(m) && train->labels > TR_LINEAR_CLASSES)
+    bool classes = tr_linear_classifies(m);
+    TR_TRY(tr_labels_check(m->job, train, "model.type", m->loss->type, classes ? "linear" : "logistic",
+                           classes));
+    if (classes && train->labels > TR_LINEAR_CLASSES)
         return tr_fail(TR_ERR_DATA, "%s, and there are more than %d: expected classes, or model.type linear",
                        tr_data_third_label(train), TR_LINEAR_CLASSES);
     if (m->outputs > 1 && !m->solver->many_outputs)
@@ -317,17 +320,13 @@ static int linear_open(tr_context *tr, const void *options, void *model)
     if (tr_job_number(job, "data.test") > 0)
         TR_TRY(tr_data_open(tr, (enum tr_data_part)(TR_DATA_TEST | form), m->train, &m->test));
     if (!m->loss) { /* model.type auto */
-        const tr_data *train = m->train;
-        bool given = tr_job_given(job, "model.classes") || tr_job_given(job, "model.class_weights");
-        m->loss = given || tr_labels_are_classes(train) ? &tr_loss_logistic : &tr_loss_linear;
-        if (m->loss == &tr_loss_linear)
-            tr_say(tr, "model.type:    linear, since labels are %s%zu different numbers",
-                   train->labels > 65535 ? "more than " : "", train->labels - (train->labels > 65535));
-        else if (train->labels > 2)
-            tr_say(
-                tr,
-                "model.type:    logistic, of %zu classes: labels are few whole numbers (otherwise: linear)",
-                train->labels);
+        bool classes, given = tr_job_given(job, "model.classes") || tr_job_given(job, "model.class_weights");
+        TR_TRY(tr_labels_decide(tr, m->train, &classes));
+        classes = classes || given;
+        m->loss = classes ? &tr_loss_logistic : &tr_loss_linear;
+        if (m->train->labels > 2)
+            tr_labels_say(tr, m->train, "model.type", m->loss->type, classes ? "linear" : "logistic",
+                          classes);
     }
     m->l2 = m->o->l2 < 0 ? 1 / (double)m->train->total_rows : m->o->l2;
     m->outputs = tr_linear_classifies(m) && m->train->labels > 2 ? m->train->labels : 1;

@@ -128,7 +128,10 @@ static int trees_check_data(const struct tr_trees *m)
     if (lacks)
         return tr_fail(TR_ERR_CONFIG, "%s: %s has no labels: expected data.label first or last",
                        tr_job_where(m->job, "data.label"), lacks);
-    if (tr_trees_classify(m) && !m->loss->joint && train->labels > 2)
+    bool classes = tr_trees_classify(m);
+    TR_TRY(tr_labels_check(m->job, train, "model.objective", m->loss->objective,
+                           classes ? "squared" : "softmax", classes));
+    if (classes && !m->loss->joint && train->labels > 2)
         return tr_fail(TR_ERR_DATA, "%s: expected two labels, or model.objective softmax or squared",
                        tr_data_third_label(train));
     if (m->loss->joint && train->labels > MOST_CLASSES)
@@ -219,11 +222,11 @@ static int trees_open_rows(struct tr_trees *m)
     const tr_data *train = m->train;
     m->loss = tr_objective_losses[m->o->objective];
     if (!m->loss) { /* model.objective is auto: choose by the labels */
-        bool classes = tr_labels_are_classes(train);
-        m->loss = train->labels <= 2 ? &tr_loss_logistic : classes ? &tr_loss_softmax : &tr_loss_linear;
-        tr_say(m->tr, "objective:     %s, because the labels are %s%zu different %s", m->loss->objective,
-               train->labels > 65535 ? "more than " : "", train->labels - (train->labels > 65535),
-               classes ? "whole numbers" : "numbers");
+        bool classes;
+        TR_TRY(tr_labels_decide(m->tr, train, &classes));
+        m->loss = !classes ? &tr_loss_linear : train->labels <= 2 ? &tr_loss_logistic : &tr_loss_softmax;
+        tr_labels_say(m->tr, train, "model.objective", m->loss->objective, classes ? "squared" : "softmax",
+                      classes);
     }
     TR_TRY(tr_agree(m->tr, trees_check_data(m)));
     m->outputs = m->loss->joint ? tr_max_size(train->labels, 2) : 1;
@@ -517,6 +520,10 @@ static int trees_train(void *model)
     TR_TRY(tr_run(m->tr, &stage));
     tr_say(m->tr, "model:         %zu trees of %.1f leaves", m->forest.trees,
            ((double)m->forest.nodes / fmax(1, (double)m->forest.trees) + 1) / 2);
+    if (m->forest.trees > 0 && m->forest.nodes == m->forest.trees)
+        tr_say(m->tr, "note:          all trees are single leaves, so the model is a constant: expected more "
+                      "rows, or a "
+                      "lower model.min_rows");
     TR_TRY(report_traffic(m));
     struct tr_area *area = NULL;
     double auc = NAN;
@@ -893,8 +900,9 @@ static void trees_estimate(const tr_job *job, const void *options, const tr_data
 
 static const tr_option options[] = {
     {"model.objective", TR_KIND_CHOICE, AT(objective), "auto", .words = tr_loss_objectives,
-     .help = "loss that trees minimise; auto = by the labels: two labels, integers with up to 100 values, or "
-             "other numbers"},
+     .help = "loss that trees minimise; auto = logistic for two labels, softmax for words and few integers "
+             "as model.type auto, "
+             "otherwise squared"},
     {"model.quantile", TR_KIND_REAL, AT(quantile), "0.5", .above = true, .most = 1,
      .help = "quantile to predict with model.objective quantile; 0.5 = the median"},
     {"model.delta", TR_KIND_REAL, AT(delta), "1", .above = true,
