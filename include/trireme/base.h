@@ -159,7 +159,7 @@ int tr_printf(FILE *file, const char *format, ...) __attribute__((format(printf,
 struct tr_target {
     FILE *file;        /* the caller writes to this stream */
     char *path, *part; /* the final name and the temporary name */
-    int how;           /* see tr_target_open() */
+    int how;           /* flags of enum tr_target_how that were passed to tr_target_open() */
     bool in_place;     /* the file is written under its final name */
 };
 

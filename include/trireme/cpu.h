@@ -26,7 +26,8 @@ extern "C" {
 
 enum tr_cpu { TR_CPU_PLAIN, TR_CPU_AVX2, TR_CPU_AVX512 };
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) /* clang ignores these pragmas */
+/* clang ignores the pragmas of src/model/levels.h */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define TR_CPU_LEVELS
 /* Selects f_plain, f_avx2 or f_avx512. */
 #define TR_BY_LEVEL(level, f)                                                                                \

@@ -95,8 +95,8 @@ typedef struct tr_function {
     const char *name;
     size_t state_arrays; /* number of state arrays, at most TR_STATE_ARRAYS */
     bool merged;         /* under BSP: called once per clock with the sum of all updates */
-    /* Units of an update that are all zeros have no effect and are not sent. With hash storage, keys of such units are stored
-     * unless sparse or gradients is set. */
+    /* Units of an update that are all zeros have no effect, so they are not sent. If neither `sparse` nor `gradients` is set, they
+     * are sent, and hash storage stores their keys. */
     bool sparse;
     /* Updates are gradients, not steps: units of zeros are not sent, and a worker does not add its own updates to its copy. */
     bool gradients;

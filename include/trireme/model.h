@@ -192,7 +192,8 @@ int tr_members_keep(tr_snapshot *snapshot, const tr_member *list, size_t n);
  */
 int tr_members_send(tr_context *tr, const tr_member *list, size_t n);
 
-/* Reads the final values of keys first .. first + n - 1 of a table, for fill functions. One rank, outside tr_run().
+/* Reads the final values of keys first .. first + n - 1 of a table, for use in fill functions (tr_fill_fn). Any rank may call it
+ * alone, outside tr_run().
  *
  * @param [out] values  n × width elements of the type of the table
  */

@@ -63,7 +63,7 @@ struct tr_ask_options {
 int tr_ask_model(enum tr_asked command, const struct tr_arguments *arguments,
                  const struct tr_ask_options *options, tr_context *tr);
 
-/* Returns the flags of the class of the model in the first word. `options` starts with a struct tr_ask_options. */
+/* Returns the flags of the model class of the model that the first word names. `options` starts with a struct tr_ask_options. */
 const tr_flag *tr_plugin_flags(const struct tr_arguments *arguments, const void *options);
 
 /* ---- drawings by gnuplot (plot.c), in characters on the terminal or in a file ---- */

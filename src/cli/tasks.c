@@ -223,7 +223,7 @@ struct tasks {
     int *rests;              /* for each rank: the finished task whose team rests on this rank; -1: none */
     uint64_t readings;       /* number of sets of rows that were read */
     int failed;              /* exit code of the first task that failed */
-    int worse;               /* exit code of the first failed task from whose like the best is chosen */
+    int worse;               /* exit code of the first failed task that is in the `after` of a candidate */
     bool stopped;            /* a task was stopped on request */
     int status;              /* status of rank 0's own work; after an error no task is started */
     char error[512];         /* error text of status */

@@ -25,7 +25,7 @@ struct work {
     uint64_t rows, nonzeros, lowest, highest;
     uint64_t columns, first_index;
     struct tr_checked_writer out;
-    size_t x, indices, indptr, y, origin; /* numbers of the areas of `out` that are these arrays */
+    size_t x, indices, indptr, y, origin; /* indices of these arrays among the areas of `out` */
     uint64_t written, pairs;              /* number of rows and of non-zeros written so far */
     uint64_t *begin;
     int64_t *wide;
@@ -207,7 +207,8 @@ static int write_columns(struct work *w)
 static int begin_file(struct work *w)
 {
     uint64_t bytes = w->c->sparse ? 16 * w->nonzeros + 8 * w->rows : 4 * w->rows * w->columns;
-    for (size_t c = 0; w->schema && c < w->schema->n; c++) { /* an upper bound for write_columns() */
+    /* adds a maximum of the bytes that write_columns() writes */
+    for (size_t c = 0; w->schema && c < w->schema->n; c++) {
         const struct tr_ids *values = &w->seen[c].values;
         size_t n;
         tr_ids_text(&w->schema->names, c, &n);

@@ -110,8 +110,8 @@ static int read_heads(tr_data *data, const tr_data *like)
 
 /* ---- progress of reading ---- */
 
-/* One worker reports its progress to rank 0: rank 0 itself if it is a worker; otherwise worker 0, which sends its bytes about once
- * a second, and ALL_READ at the end. */
+/* One worker reports its progress to rank 0. If rank 0 is a worker, it is this worker. Otherwise it is worker 0, which sends the
+ * number of bytes that it has read about once a second, and ALL_READ at the end. */
 struct loading {
     tr_context *tr;
     const char *what;
@@ -627,7 +627,7 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     bool names = false;
     if (!csv && !like) TR_TRY(tr_labels_need_names(tr, &in->report, data, &names));
     int status = TR_OK;
-    if (names && *in->report.long_label) { /* only labels of csv can have names */
+    if (names && *in->report.long_label) { /* labels need names, which only csv has */
         char problem[256];
         snprintf(problem, sizeof problem,
                  "label %s is not exact in a 32-bit float: expected integers up to 16777216, or data.format: "

@@ -1,5 +1,5 @@
-/* Fields of lines of text: fast conversion of numbers, quotes, and the form of fields in messages. A token is a field as it stands
- * in the text; struct tr_field is its content without quotes and blanks.
+/* Fields of lines of text: fast conversion of numbers, quotes, and how error texts show fields. A token is a field as it stands in
+ * the text; struct tr_field is its content without quotes and blanks.
  *
  * Digits are found and converted eight at a time in one 64-bit word, without a branch that depends on how many there are: numbers
  * of varying length cause no mispredictions. The caller's text must end with a byte that belongs to no number (a newline), and 16
@@ -259,7 +259,7 @@ static inline bool tr_token_is_special(const char *p)
     return strncasecmp(p, "nan", 3) == 0 || strncasecmp(p, "inf", 3) == 0;
 }
 
-/* Writes a field for a message into `quoted`: unprintable bytes are escaped, and the text is cut at 40 bytes. */
+/* Writes a field into `quoted` as error texts show it: unprintable bytes are escaped, and the text is cut at 40 bytes. */
 static inline void tr_token_quote(const char *p, char separator, char quoted[TR_TOKEN_ROOM])
 {
     const char *end = p;

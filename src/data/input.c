@@ -451,7 +451,8 @@ struct tr_text {
     uint64_t done;       /* plain files: bytes of the ranges before this one */
 };
 
-/* Goes to the next range. Returns false if a plain file has no more ranges. */
+/* Goes to the next range. Returns false if a plain file has no more ranges. For a compressed file it always returns true: only
+ * decompression finds the end of the text. */
 static bool text_next_range(struct tr_text *text)
 {
     struct tr_file_part *part = &text->part;

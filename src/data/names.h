@@ -157,7 +157,8 @@ int tr_names_gather(const tr_names *names, struct tr_ids *all);
 
 void tr_names_free(tr_names **names); /* *names may be NULL */
 
-/* Copies this rank's range of names (*names may be NULL) to an archive, or from it if the ranks have the same layout. */
+/* Saves this rank's range of names in an archive (*names may be NULL), or restores it. Restore only if the layout of the ranks is
+ * that of the checkpoint. */
 int tr_names_archive(struct tr_archive *a, tr_context *tr, tr_names **names);
 
 /* ---- dictionaries ---- */

@@ -433,8 +433,9 @@ static int copy_triples(struct node_reader *t, size_t reader)
         }
         t->r.report.text_rows |= text[0] && !known[0];
         t->r.report.text_columns |= text[1] && !known[1];
-        if (t->r.report.text_rows || t->r.report.text_columns) return TR_OK; /* all read again, as text */
-        if (text[0] || text[1]) continue;                                    /* counted as malformed */
+        /* the caller makes all readers read the files again, with ids as text */
+        if (t->r.report.text_rows || t->r.report.text_columns) return TR_OK;
+        if (text[0] || text[1]) continue; /* counted as malformed */
         uint64_t piece = t->piece[t->r.file];
         TR_TRY(tr_reader_note_triples(&t->r, piece > 0 ? t->r.offset / piece : 0));
         to->triple[to->n++] = triple;

@@ -49,7 +49,7 @@ uint64_t tr_row_store_measure(const struct tr_row_shape *shape, uint64_t bytes[T
 /* Returns the address of the pointer to array i, a member of data or data->state. */
 void **tr_row_store_array(tr_data *data, size_t i);
 
-/* Makes the pointers to the arrays of the bit mask point into data->state->file. */
+/* Makes the pointer to each array i whose bit is set in `arrays` (bit i) point into data->state->file. */
 void tr_row_store_attach(tr_data *data, uint64_t arrays);
 
 /* ---- files ---- */
@@ -207,14 +207,14 @@ struct tr_disk_writer {
     uint32_t **number;     /* number[column][position of a value]: the value's number; NULL: they are equal */
     uint32_t *united;      /* by key of this worker: index among the group's keys; NULL: they are equal */
     uint64_t row, nonzero; /* number of rows and non-zeros written so far */
-    uint64_t sent[TR_ROW_ARRAYS];    /* bytes of each array whose writing to the disk was started */
-    uint64_t settled[TR_ROW_ARRAYS]; /* number of bytes of each array on the disk */
+    uint64_t sent[TR_ROW_ARRAYS];    /* bytes of each array for which writing to the disk was started */
+    uint64_t settled[TR_ROW_ARRAYS]; /* bytes of each array that are on the disk, out of memory */
     uint64_t block_bytes, in_block;  /* least size of a block; bytes of the current block so far */
     size_t block_capacity;
 };
 
-/* Adds the numbers of a column, in rows with these weights, to n, sum, mean and apart. Returns how many non-zeros they become: a
- * missing number becomes two, the mean and a 1 that marks it. */
+/* Adds the numbers of the column at `slot` of the rows, multiplied by the weights, to the sums in *column. Returns the number of
+ * non-zeros to store for these numbers: two for a missing number (the mean, and a 1 in the column of missing numbers). */
 uint64_t tr_disk_note_numbers(struct tr_disk_column *column, const struct tr_matrix *rows,
                               const float *weight, size_t slot);
 

@@ -83,8 +83,9 @@ enum { TR_NAME_LONGEST = 1000 };   /* bytes of the name of a column or of a labe
 
 struct tr_column {
     uint8_t type;
-    bool fixed;      /* set by the job: a word in a column of numbers is an error */
-    bool rounded;    /* number, label: most numbers of the first rows differ, but not as floats */
+    bool fixed; /* set by the job: a word in a column of numbers is an error */
+    /* number, label: most successive, different numbers of the first rows are equal as floats */
+    bool rounded;
     bool missing;    /* number: there is a key for rows without the number */
     bool others;     /* category: there is a key for values that are not in the dictionary */
     bool raw;        /* number, category: the column is one key, see above */
@@ -173,8 +174,8 @@ static inline size_t tr_schema_fields(const struct tr_schema *s)
     return s->n - s->crosses;
 }
 
-/* Returns whether rows of one schema can be used as rows of the other: all columns are numbers, labels have no names, and equal
- * keys are equal columns. NULL stands for data whose columns have no names. */
+/* Returns whether rows of schema a can be used as rows of schema b. This requires that all columns are numbers, that labels have no
+ * names, and that each key means the same column in both. NULL stands for data whose columns have no names. */
 bool tr_schema_agrees(const struct tr_schema *a, const struct tr_schema *b);
 
 /* Returns the index of the column with the weights of rows, or s->n if there is none. */

@@ -76,7 +76,8 @@ struct rating {
     float value;
 };
 
-/* Parses any line. Returns NULL, or an error text, and then sets *at to the field with the error. */
+/* Parses a line of any form, also one that rating_read_plain() refuses. Returns NULL, or an error text after setting *at to the
+ * field with the error. */
 static const char *rating_parse(const char *p, char separator, bool third_may_miss, struct rating *rating,
                                 const char **at)
 {

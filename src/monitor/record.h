@@ -82,7 +82,7 @@ struct tr_status_file {
     double written;                /* tr_now() of the last attempt to write the file */
     bool stale;                    /* the last attempt failed */
     int guard;                     /* 1 + index in current[] (files.c); 0: tr_status_guard() was not called */
-    struct tr_last_words words[2]; /* the handlers use one element while the other is prepared */
+    struct tr_last_words words[2]; /* signal handlers use one while the other is prepared */
 };
 
 /* Writes no file yet. Free with tr_status_close(). */

@@ -413,11 +413,11 @@ struct tr_shm {
 
 #define TR_SHM_CLOSED ((struct tr_shm){.window = MPI_WIN_NULL, .slot = -1})
 
-/* Allocates shared memory, initially zero. All ranks of the communicator; it waits without polling.
+/* Allocates shared memory whose bytes are zero. All ranks of the communicator must call it; it waits for them without polling.
  *
  * @param [in]  comm    ranks of one node; must exist until tr_shm_close()
  * @param [in]  bytes   size of the part of this rank, may be 0; the parts of two ranks share no page
- * @param [in]  zeroed  write zeros to all pages before the function returns
+ * @param [in]  zeroed  touch all pages now, so that no page faults occur later
  * @param [out] shm     close it with tr_shm_close() on all ranks of the communicator
  * @return TR_OK, or TR_ERR_SYSTEM on all ranks if /dev/shm is too small (writing to the memory would kill the process)
  */

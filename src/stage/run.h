@@ -78,7 +78,7 @@ struct tr_stage_run {
     bool is_over;     /* the stage is over, so evaluations do not change `patience` */
     bool end_saved;   /* a checkpoint of the end of the stage has been taken */
     int64_t met;      /* clock of the slowest worker when the clock window was last set to 0 */
-    int64_t horizon;  /* under BSP, maximum of the limit (limit_horizon()) */
+    int64_t horizon;  /* under BSP: the clock limit is at most this clock (limit_horizon()) */
     double paced;     /* tr_now() when the slowest worker had reached clock paced_clock */
     int64_t paced_clock; /* `ahead` is computed from its progress since then */
     int64_t ahead;       /* number of clocks by which the limit is ahead of the slowest worker */

@@ -170,7 +170,7 @@ int tr_choose_place(const int64_t *last, const int *free, int n, int workers, bo
  * time. */
 
 enum {
-    TR_DEGREE_CLOCKS = 10, /* maximum number of clocks that are measured at a degree */
+    TR_DEGREE_CLOCKS = 10, /* maximum number of clocks measured for one degree (number of workers) */
     TR_DEGREE_POINTS = 72  /* maximum number of degrees in a search: doublings, halvings and gaps */
 };
 

@@ -240,9 +240,10 @@ static double straggler_moving_time(const struct tr_straggler *s)
     return t->pull_seconds + t->push_seconds - s->moved - (s->network ? s->nap : 0);
 }
 
-/* Naps before the first push of this clock. The slow part of a clock is its time of computing (network: of transfers). All naps
- * together take level - 1 times the total time of computing and transfers; each nap is proportional to the slow part of its own
- * clock, and the difference is corrected in the next nap. A push after the nap belongs to the next nap. */
+/* Naps before the first push of this clock. The slow part of a clock is the time of computing or, if a slow network is simulated,
+ * of transfers. All naps together take level - 1 times the total time of computing and transfers; each nap is proportional to the
+ * slow part of its own clock. If this yields another total, the next nap corrects it. Transfers after a nap count for the next
+ * nap. */
 static int straggler_nap(struct tr_straggler *s)
 {
     const double shortest = 50e-6, longest = 1e-3;

@@ -200,7 +200,8 @@ void tr_memory_give_up(const char *to, const char *output)
 
 /* ================ streams ================ */
 
-enum { STREAM_PIECE = 1 << 20 }; /* bytes: fast for a network, but copying it delays no other message */
+/* bytes of a piece, which a network sends at full speed, and which is copied in a short time */
+enum { STREAM_PIECE = 1 << 20 };
 
 static void stream_fail(struct tr_stream *s, int status, const char *error)
 {

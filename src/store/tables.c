@@ -316,8 +316,8 @@ static struct tr_view_state *residuals_next_view(const struct tr_table *t, uint3
 
 enum pass { COUNT, UNITS, TAKE, GIVE_BACK };
 
-/* Visits the channels of this rank that send updates of the table, in the order in which their views were opened. COUNT counts
- * their units, UNITS lists the units, TAKE copies the residuals to r, GIVE_BACK copies them from r. */
+/* Visits the units that views of this rank push to the table in messages, in the order in which the views were opened. COUNT counts
+ * the units, UNITS lists them, TAKE copies their residuals to r, GIVE_BACK copies residuals from r to the views. */
 static int residuals_visit(const struct tr_table *t, enum pass pass, struct residuals *r)
 {
     r->n = 0;

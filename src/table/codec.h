@@ -1,8 +1,8 @@
 /* Loops over elements of all types, and encodings and filters of values in messages.
  *
- * A buffer is packed if it contains the units of a segment contiguously, in the order of the segment. In names of parameters,
- * `share` is the memory of a share, `view` that of a view, `local` and `position` are indices of units in them, and `width` is the
- * number of elements per unit. */
+ * A segment (plan.h) lists the units of a view that are stored at one server. A buffer is packed if it contains the units of a
+ * segment contiguously, in the order of the segment. Parameters: `share` is the memory of a share, and `position` the index of a
+ * unit in it; `view` is the memory of a view, and `local` the index of a unit in it; `width` is the number of elements per unit. */
 #ifndef TR_TABLE_CODEC_H
 #define TR_TABLE_CODEC_H
 

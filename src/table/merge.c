@@ -468,14 +468,14 @@ static bool shared_merge_poll(struct shared_merge *m, int64_t clock, int *did)
 
 /* ======== merging in rounds ======== */
 
-/* Between nodes, updates of a clock are summed by the rounds above, in chunks of the servers' shares. Two chunks are in flight:
- * while messages of one chunk travel, the other chunk is packed or added.
+/* Between nodes, updates of a clock are summed by struct rounds, in chunks of the servers' shares. Two chunks are in flight: while
+ * messages of one chunk travel, the other chunk is packed or added.
  *
  * A chunk first goes up, from the workers to the servers: in each round a rank sends messages to its peers, receives theirs, and
  * adds them up. In the last round the servers add the sums to their shares. If all workers have read the keys that they push, they
- * will read these keys again in the next clock. Then the chunk goes down: the rounds run in reverse and bring each rank the new
- * values of its keys, so that the number of messages does not grow with the number of servers. If workers subscribe to rows
- * (view.h), the chunk goes down by separate rounds for the subscribed rows instead.
+ * will probably read these keys again in the next clock. Only in this case the chunk also goes down: the rounds run in reverse and
+ * bring each rank the new values of its keys. Therefore the number of messages does not grow with the number of servers. If workers
+ * subscribe to rows (view.h), the chunk goes down by separate rounds for the subscribed rows instead.
  *
  * Sums are taken in the order of ranks, so that results are bit-identical from run to run. Under BSP no update may be added before
  * all workers have read for this clock. Therefore in the first chunk all ranks send messages, even empty ones: a server that has

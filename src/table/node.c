@@ -206,7 +206,7 @@ struct node_source {
     struct tr_segment all;      /* the union; its `local` is NULL */
     struct tr_segment own;      /* the view's units; positions are indices in `all` */
     uint64_t *list;             /* keeper: positions of the union, until they are in shared memory */
-    struct tr_channel channel;  /* reads the union into the cache */
+    struct tr_channel channel;  /* reads the keys of the union from the server into the cache */
     bool prefers;    /* this rank fetches first if several ranks need the values at the same time */
     uint64_t after;  /* not in lockstep: fetches <= after lack an own update, or were used already */
     unsigned waited; /* number of polls in state WANTED */

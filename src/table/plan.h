@@ -108,7 +108,8 @@ static inline struct tr_location tr_walk_to(struct tr_walker *w, uint64_t unit)
     return (struct tr_location){w->at.server, w->at.position + (uint32_t)(unit - w->first)};
 }
 
-/* The unit at a position of a server's share (the inverse of tr_partition_locate()); UINT64_MAX: padding. Not if unbounded. */
+/* Returns the unit at a position of a server's share, or UINT64_MAX if the position is padding (the inverse of
+ * tr_partition_locate()). The partition must not be unbounded. */
 uint64_t tr_partition_unit(const struct tr_partition *partition, uint32_t server, uint32_t position);
 
 /* Returns the word of table.partition, or "own". */

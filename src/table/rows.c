@@ -58,8 +58,9 @@ struct pull {
     MPI_Request *received;                 /* by request in flight */
     int *arrived;                          /* scratch: output of MPI_Testsome() */
     size_t flying_n;
-    uint64_t ahead, row_bytes; /* table.ahead and table.row_bytes */
-    struct pull_part *parts;   /* list of sparse rows that were cut */
+    /* maximum of requests in flight to a server (table.ahead), and of bytes of an answer (table.row_bytes) */
+    uint64_t ahead, row_bytes;
+    struct pull_part *parts; /* list of sparse rows that were cut */
 
     double computed;        /* seconds in row() so far */
     double computing_since; /* tr_now() at the start of the current period in row() */
@@ -88,7 +89,7 @@ struct tr_rows {
     struct tr_shm cache_memory;
     bool looked_for_cache; /* tr_rows_begin() has decided about the cache */
     uint64_t after;        /* fetches with numbers <= after lack own updates */
-    uint64_t pulled;       /* number of the latest fetch when the last pull began */
+    uint64_t pulled;       /* tr_cache_number() when the last pull began; later fetches have higher numbers */
 };
 
 /* Returns the index in p->keys of the row to which a unit belongs. */

@@ -22,7 +22,7 @@ void tr_share_add_view(struct tr_table *table, uint32_t server, const struct tr_
 void tr_share_add(struct tr_table *table, const uint32_t *position, uint32_t first, uint32_t n,
                   const char *values);
 
-/* Copies a unit of a share in shared memory to `to`, while its lock is held. */
+/* Copies a unit of a share in shared memory to `to`. Holds the lock of the unit meanwhile; the caller must not hold it. */
 void tr_share_copy(const struct tr_table *table, uint32_t server, uint32_t position, void *to);
 
 /* ======== hash maps ========

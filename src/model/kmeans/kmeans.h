@@ -204,7 +204,7 @@ struct tr_kmeans {
     tr_evaluation last; /* last evaluation: on the scheduler in training, otherwise from the file */
     double before;      /* scheduler: inertia of the previous evaluation; NaN: there is none */
 
-    double *saved_count; /* number of rows per centre, on the rank that writes the model; NULL: not read */
+    double *saved_count; /* rows per centre, on the rank that writes the model; NULL: not read yet */
 };
 
 /* ---- initial centres (start.c) ---- */

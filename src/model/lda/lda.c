@@ -658,7 +658,8 @@ static int fit_priors(tr_worker *me, struct tr_lda *m, int status)
 /* ---- a sweep ---- */
 
 /* Prepares the first round of a clock: with several groups, reads the counts of all groups; then fits the priors. Without BSP it
- * waits before until the updates of all members of the group have arrived, because another member pushed the blocks read here. */
+ * first waits until the updates of all members of the group have arrived, because another member pushed the blocks that it
+ * reads. */
 static int begin_sweep(tr_worker *me, struct tr_lda *m)
 {
     int status = TR_OK;

@@ -128,7 +128,7 @@ static inline float NAME(weigh_prior)(const float *q, const float *alpha, size_t
           alpha[i] * q[i]);
 }
 
-/* Weights: the sums of α_k q_k over each part. */
+/* Weights: part[i], the sum of α_k q_k over part i, which is a range of consecutive topics. */
 static inline float NAME(weigh_parts)(const double *part, size_t vectors, struct tr_lda_draw *d)
 {
     WEIGH(d, vectors,

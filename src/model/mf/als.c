@@ -388,7 +388,7 @@ static int als_solve_side(struct tr_mf_als *als, bool first_clock)
             als_store_row(als, slot, als->x);
         }
         if (als->ready) TR_TRY(als_solve_until(als, als->ready, als->ready->batch->end));
-        /* Solve the own rows with sums now, because the next batch reuses the memory of the sums. */
+        /* Some rows of this batch already have sums. Solve these rows now, because the next batch reuses the memory of the sums. */
         TR_TRY(als_solve_until(als, als->filling, als->filling->batch->first + als->begun));
         als->ready = als->filling;
     }

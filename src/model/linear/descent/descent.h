@@ -235,7 +235,8 @@ double tr_descent_distance(const struct tr_linear_descent *d);
 /* Returns the distance relative to a lower bound of the optimum. */
 double tr_descent_gap(const struct tr_linear_descent *d);
 
-/* Computes the margins of rows from the weights of the set: of all rows, or only of those whose margin is NaN. */
+/* Computes the margins of rows from the weights of the working set. If `all` is set, it computes them for all rows, otherwise only
+ * for rows whose margin is NaN. */
 int tr_descent_find_margins(struct tr_linear_descent *d, bool all);
 
 /* Appends columns to the working set. */

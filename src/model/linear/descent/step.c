@@ -511,7 +511,9 @@ static int set_choose_columns(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     size_t workers = (size_t)tr_set_size(m->tr, TR_SET_WORKERS), own = 0, n = 0;
-    double sums[3] = {0}; /* number of new columns; entries of columns that matter; of columns in the set */
+    /* Sums over the workers. [0]: number of columns to add. [1]: entries of the columns that belong to the set now (set_matters()).
+     * [2]: entries of the columns that are in the set. */
+    double sums[3] = {0};
     TR_FREED struct set_entry *mine = NULL;
     TR_FREED struct set_entry *all = NULL;
     TR_FREED size_t *bytes = NULL;

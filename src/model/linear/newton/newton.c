@@ -886,7 +886,7 @@ int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
     int64_t most = 250;
     TR_TRY(tr_newton_look(t, state));
     if (t->o.passes > 0 && state->passes + state->next > t->o.passes) return TR_OK;
-    t->state.passes++; /* the gradient */
+    t->state.passes++; /* computing the gradient took one pass */
     if (solver_moves_corners(t)) TR_TRY(solver_move_corners(t));
     if (factor_is_needed(t)) TR_TRY(factor_make(t));
     else if (t->factor) most = factor_most_corrections(t);

@@ -546,11 +546,11 @@ struct phase {
 
 struct tr_linear_growing {
     int phases;
-    struct phase *phase; /* the phases; phase[phases] is the stage that evaluates */
+    struct phase *phase; /* phase[phases], behind the phases, is the stage that evaluates the model */
     struct {             /* on the scheduler; saved in checkpoints */
         int64_t phase;   /* index of the current phase */
         int64_t done;    /* number of completed mini-batches of this phase */
-        int64_t leg;     /* number of mini-batches in its current run */
+        int64_t leg;     /* number of mini-batches in the current run of this phase */
     } at;
 };
 
