@@ -28,7 +28,7 @@ void tr_copy_segment(const struct tr_segment *s, size_t bytes, const void *share
 
 void tr_gather(const uint32_t *at, size_t n, size_t bytes, const void *from, void *to)
 {
-    if (n == 0) return; /* the pointers may be NULL */
+    if (n == 0) return; /* memcpy() requires valid pointers, but these may be NULL */
     if (!at) memcpy(to, from, n * bytes);
     else
         TR_FOR_SIZE(bytes, {
@@ -61,7 +61,8 @@ uint32_t tr_leave_zeros_out(uint32_t n, size_t bytes, uint32_t *unit, const void
     uint32_t left = 0;
     const char *from = values;
     TR_FOR_SIZE(bytes, {
-        for (uint32_t i = 0; i < n; i++) { /* writes even zeros, because a branch would be mispredicted */
+        /* copies all units without a branch, which would often be mispredicted */
+        for (uint32_t i = 0; i < n; i++) {
             bool any = !tr_is_zero(from + i * SIZE, SIZE);
             unit[left] = unit[i];
             memmove((char *)to + left * SIZE, from + i * SIZE, SIZE);
@@ -123,10 +124,10 @@ void tr_add_units(enum tr_dtype dtype, const uint32_t *local, const uint32_t *po
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Places are read, and units are filtered, in blocks of this number of units. */
+/* Number of units in a block. Places are read, and units are filtered, block by block. */
 enum { BLOCK = 256 };
 
-/* Elements as bit patterns. */
+/* Unsigned integers of the sizes of elements, to read elements as bit patterns. */
 typedef uint8_t bits8;
 typedef uint16_t __attribute__((may_alias)) bits16;
 typedef uint32_t __attribute__((may_alias)) bits32;
@@ -136,7 +137,7 @@ typedef double __attribute__((may_alias)) real64;
 
 /* ---- rounding and widening ---- */
 
-/* Conversions between reals of one type and one narrow format. */
+/* Functions that convert reals of one type (f32 or f64) to and from one narrow format (f16, bf16 or f8). */
 struct narrowing {
     void (*narrow)(size_t n, const void *x, void *narrow);
     void (*widen)(size_t n, const void *narrow, void *x);
@@ -182,7 +183,7 @@ NARROWING(f64_f8, real64, f8, 8, tr_odd_float)
 struct form {
     int precision;
     const struct narrowing *narrowing; /* NULL: elements are in full precision */
-    size_t element, unit;              /* bytes per element and per unit */
+    size_t element, unit;              /* bytes of an element, and of a unit, in the message */
     uint64_t mask; /* bits that are all 0 in zeros only: all bits except the sign of a real */
 };
 
@@ -487,7 +488,7 @@ static void decode_values(const struct tr_encoded *e, size_t first, size_t n, vo
 {
     struct form form = codec_form(&e->slice, e->precision);
     const char *from = (const char *)e->value + first * form.unit;
-    if (n == 0) return; /* `to` may be NULL */
+    if (n == 0) return; /* `to` may be NULL if there is nothing to write */
     if (!form.narrowing) memcpy(to, from, n * form.unit);
     else form.narrowing->widen(n * e->slice.width, from, to);
 }
@@ -608,8 +609,8 @@ bool tr_take_ascending(const unsigned char *at, size_t size, uint64_t limit, uin
 
 /* ======== filters ======== */
 
-/* Every filter is implemented as a bound for each unit: the unit is held back if all of its elements are below the bound. A bound ≤
- * 0 holds nothing back. Infinities and NaNs are not below any bound. */
+/* Every filter is implemented as a bound for each unit: the unit is held back if the absolute values of all its elements are below
+ * the bound. A bound ≤ 0 holds nothing back. Infinities and NaNs are not below any bound. */
 
 /* Defines R, the type in which elements of type T are compared. Integers are compared as doubles. */
 #define COMPARED_AS_R typedef __typeof__(_Generic((T)0, float : 0.0F, default : 0.0)) R
@@ -645,7 +646,8 @@ void tr_filter_apply(const struct tr_filter *f, const struct tr_slice *s, uint64
     const uint64_t hash = tr_mix(tr_mix(f->seed) ^ (uint64_t)clock), chance = (uint64_t)(f->skip * 0x1p53);
     TR_FOR_TYPE(s->dtype, {
         COMPARED_AS_R;
-        static const R none_or_all[] = {0, (R)INFINITY}; /* a table, because a branch would be mispredicted */
+        /* a look-up in this table instead of a branch, which would be mispredicted */
+        static const R none_or_all[] = {0, (R)INFINITY};
         R bound[BLOCK], limit = (R)most;
         for (size_t at = 0; at < s->n; at += BLOCK) {
             size_t n = tr_min_size(BLOCK, s->n - at);

@@ -56,7 +56,8 @@
         __VA_ARGS__                                                                                          \
     } break;
 
-/* Whether all bits of a unit are zero. A unit with -0 is not: it is sent needlessly, without other effect. */
+/* Whether all bits of a unit are zero. For a unit with -0 the result is false. Such a unit is sent needlessly, without other
+ * effect. */
 static inline bool tr_is_zero(const char *unit, size_t bytes)
 {
     uint64_t both;
@@ -82,8 +83,8 @@ void tr_scatter(const uint32_t *at, size_t n, size_t unit_bytes, const void *fro
 void tr_copy_slots_to_packed(const uint32_t *slot, size_t n, size_t unit_bytes, const void *slots,
                              void *packed);
 
-/* Copies those of n packed units that are not all zeros, and removes the numbers of the zero units from `unit`. Returns the number
- * of remaining units. `to` may be `from`. */
+/* Copies those of n packed units that are not all zeros. `unit` has the number of each unit; the numbers of units that are all
+ * zeros are removed. Returns the number of remaining units. `to` may be `from`. */
 uint32_t tr_leave_zeros_out(uint32_t n, size_t unit_bytes, uint32_t *unit, const void *from, void *to);
 
 /* Sorts n entries by their upper 32 bits; the sort is stable. spare: memory for n entries. */
@@ -231,7 +232,7 @@ struct tr_encoded {
     int encoding, precision;
     uint32_t count;             /* number of units in the message */
     const void *value;          /* count × width elements of the message's precision */
-    const unsigned char *place; /* the places */
+    const unsigned char *place; /* the places of the units (gaps or bitmap), in sparse and bitmap encoding */
     const unsigned char *end;   /* end of the message */
 };
 
@@ -307,12 +308,13 @@ bool tr_take_ascending(const unsigned char *bytes, size_t size, uint64_t limit, 
  * residual. Both functions take packed slices, so kept has the order of packed values. */
 
 struct tr_filter {
-    int kind;      /* one of TR_FILTER_NONE to TR_FILTER_SKIP (job/job.h) */
-    double limit;  /* limit of threshold, significant and kkt, as above */
-    double skip;   /* skip: probability; with 1, units are held back until the last update */
-    double alpha;  /* kkt: α in this pusher's part of the objective */
-    double scale;  /* kkt: u / gradient, of any sign; the learning rate if updates are steps */
-    uint64_t seed; /* skip: differs between pushers */
+    int kind;     /* one of TR_FILTER_NONE to TR_FILTER_SKIP (job/job.h) */
+    double limit; /* limit of threshold, significant and kkt, as above */
+    double skip;  /* skip: probability; with 1, units are held back until the last update */
+    double alpha; /* kkt: α in the part of the objective whose gradients this pusher computes */
+    /* kkt: quotient u / gradient, which may be negative; the learning rate if updates are steps */
+    double scale;
+    uint64_t seed; /* skip: seed of the hash, different for each pusher */
 };
 
 /* Numbers of units that were not zero, summed over all calls of tr_filter_apply(). */
@@ -320,7 +322,7 @@ struct tr_filter_counts {
     uint64_t seen, held, dropped; /* seen: all such units; seen - held - dropped: units that were sent */
 };
 
-/* Whether tr_filter_apply() reads its argument `value`. */
+/* Returns whether tr_filter_apply() reads its argument `value`. */
 static inline bool tr_filter_reads_value(const struct tr_filter *filter)
 {
     return filter->kind == TR_FILTER_SIGNIFICANT || filter->kind == TR_FILTER_KKT;

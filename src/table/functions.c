@@ -10,8 +10,8 @@
 
 /* ---- arithmetic: value = f(value, update) ---- */
 
-/* Whether n ascending units are contiguous, so that a loop over contiguous memory can be used, which is several times as fast. unit
- * NULL: units 0 .. n-1. *first: the first unit. */
+/* Returns whether n ascending units are contiguous, so that a fast loop over contiguous memory can be used. If unit is NULL, the
+ * units are 0 .. n-1. Sets *first to the first unit. */
 static inline bool units_in_a_row(const uint32_t *unit, size_t n, size_t *first)
 {
     *first = unit && n > 0 ? unit[0] : 0;
@@ -25,7 +25,7 @@ static inline int64_t function_whole(double x)
     return llrint(x > edge ? edge : x > -edge ? x : -edge);
 }
 
-/* The rate of server function scale: its argument or, without an argument, 1 / number of pushers. */
+/* Returns the rate of server function scale: its argument or, if it has no argument, 1 / number of pushers. */
 static double scale_rate(const tr_share *share)
 {
     double rate = 1.0 / tr_max_int(share->pushers, 1);
@@ -107,7 +107,7 @@ static int optimizer_update(tr_share *share, const tr_update *u)
     return TR_OK;
 }
 
-/* Defines the open() of an optimizer. Each has its own, because open() does not get the name of its function. */
+/* Defines the open() of an optimizer. Each optimizer has its own open(), because open() does not get the name of the function. */
 #define OPEN(NAME, KIND)                                                                                     \
     static int open_##NAME(tr_share *share)                                                                  \
     {                                                                                                        \
@@ -150,7 +150,8 @@ struct version {
     double squares, square; /* Σ|u|² and |U(v)|², for agree */
     size_t n;               /* number of units in the list */
     uint32_t *unit;         /* the list, ascending; NULL: sum has all units of the share */
-    void *sum;              /* U(v), by index in the list, or by unit */
+    /* values of U(v): for each unit of the list or, without a list, for each unit of the share */
+    void *sum;
 };
 
 /* The versions that have not expired, ascending. */
@@ -183,7 +184,7 @@ static int versions_open(tr_share *share)
     return TR_OK;
 }
 
-/* Frees the versions below a number. */
+/* Frees all versions whose number is below `version`. */
 static int versions_expire(tr_share *share, int64_t version)
 {
     struct versions *own = share->own;
@@ -214,7 +215,7 @@ static size_t versions_memory(const tr_share *share)
     return bytes;
 }
 
-/* The version of an update: the version that the worker has read, plus the number of its own updates since. */
+/* Returns the version of an update: the version that the worker read last, plus the number of updates that it has pushed since. */
 static int versions_map(const tr_share *share, const tr_update *u, int64_t *version)
 {
     (void)share;
@@ -238,8 +239,8 @@ static int version_find(struct versions *own, int64_t number, struct version **f
 
 /* ---- adding an update to its version ---- */
 
-/* Adds an update to a sum that is a list, by merging both lists into a new one. Adds the change of t(v) U(v) to value, unless NULL.
- * old: t(v) before the update. */
+/* Adds an update to a sum that is a list, by merging both lists into a new one. Also adds the change of t(v) U(v) to `value`,
+ * unless `value` is NULL. old: t(v) before the update. */
 static int version_revise_list(const tr_share *share, struct version *v, const tr_update *u, double old,
                                void *value)
 {
@@ -256,7 +257,8 @@ static int version_revise_list(const tr_share *share, struct version *v, const t
             if (j < u->n) b = u->unit ? u->unit[j] : (uint32_t)j;
             const T *before = a <= b ? sum + i++ * width : NULL;
             const T *more = b <= a ? (const T *)u->value + j++ * width : NULL;
-            bool any = before != NULL; /* false: the unit is new and zero, and is omitted */
+            /* false: the unit is not in the list, and its update is zero, so it is omitted */
+            bool any = before != NULL;
             for (size_t k = 0; k < width; k++) {
                 T x = before ? before[k] : 0, y = more ? more[k] : 0;
                 any = any || y != 0;
@@ -268,7 +270,7 @@ static int version_revise_list(const tr_share *share, struct version *v, const t
         }
     })
     version_drop(v);
-    TR_SHRINK(&unit, n); /* units of both lists have been counted twice */
+    TR_SHRINK(&unit, n); /* releases memory: units that both lists have were counted twice */
     TR_SHRINK(&merged, n * bytes);
     v->unit = unit;
     v->sum = merged;
@@ -278,7 +280,8 @@ static int version_revise_list(const tr_share *share, struct version *v, const t
 
 /* ---- reading a version ---- */
 
-/* The index of a unit in the sum of a version, or SIZE_MAX. Look up units in ascending order; set *next = 0 before. */
+/* Returns the index of a unit in the sum of a version, or SIZE_MAX if the sum does not have the unit. Look up units in ascending
+ * order; set *next = 0 before the first look-up. */
 static inline size_t version_place(const struct version *v, size_t unit, size_t *next)
 {
     if (!v->unit) return unit;
@@ -311,12 +314,12 @@ static int version_add_update(const tr_share *share, const tr_update *u, bool ag
     struct version *v;
     TR_TRY(version_find(share->own, u->version, &v));
     v->count++;
-    /* adds the update to U(v), and the change of t(v) U(v) to `value`, unless NULL */
+    /* adds the update to U(v), and the change of t(v) U(v) to `value`, unless `value` is NULL */
     double weight = agree ? version_agreement(v, share, u) : 1 / v->count;
     double old = v->weight;
     v->weight = weight;
     if (v->unit && !share->growing && 2 * (v->n + u->n) > share->units) {
-        /* replaces the list by an array */
+        /* the list may get half of all units: replaces it by an array with all units */
         size_t bytes = version_unit_bytes(share);
         char *sum;
         TR_TRY(TR_NEW(&sum, share->units * bytes));
@@ -358,7 +361,7 @@ static int update_agree(tr_share *share, const tr_update *u)
     return version_add_update(share, u, true, share->value);
 }
 
-/* Adds t(v) U(v) of all versions below a number to the value, and frees them. */
+/* For all versions below `version`: adds t(v) U(v) to the values of the share, and frees the version. */
 static int expire_stable(tr_share *share, int64_t version)
 {
     struct versions *own = share->own;
@@ -374,7 +377,7 @@ static int expire_stable(tr_share *share, int64_t version)
     return versions_expire(share, version);
 }
 
-/* Reads n ascending units as of a version: the value plus t(v) U(v) of all versions below it, packed. */
+/* Computes the values of n ascending units as of `version`: the stored value plus t(v) U(v) of all versions below `version`. */
 static int read_stable(const tr_share *share, int64_t version, size_t n, const uint32_t *unit, void *packed)
 {
     const struct versions *own = share->own;
@@ -422,7 +425,7 @@ static int answer_result(const char *answer, const void *from, size_t n, void *r
     return TR_OK;
 }
 
-/* Adds a part to a result, 8 bytes at a time: as uint64_t for word i if bit i of counts is set, otherwise as double. */
+/* Adds one server's part to a result, 8 bytes at a time: word i as uint64_t if bit i of `counts` is set, otherwise as double. */
 static int answer_add_words(void *result, size_t bytes, const void *part, size_t part_bytes, unsigned counts)
 {
     if (bytes != part_bytes)
@@ -454,7 +457,7 @@ static int answer_add_count(void *result, size_t *bytes, size_t room, const void
     return answer_add_words(result, *bytes, part, part_bytes, 1);
 }
 
-/* Adds a struct tr_dot: a double and a count. */
+/* Adds one server's struct tr_dot, a double and a count, to the result. */
 static int answer_add_dot(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
 {
     (void)room;
@@ -583,7 +586,8 @@ static int top_combine(void *result, size_t *bytes, size_t room, const void *par
 
 /* ---- present ---- */
 
-/* Counts the units of a range of keys that are stored. Loops over the shorter of the two: the share or the range. */
+/* Counts the units that are stored among those of a range of keys. Loops over the shorter of two lists: the units of the share or
+ * the keys of the range. */
 static int get_present(const tr_share *share, const void *question, size_t question_bytes, void *result,
                        size_t *bytes)
 {
@@ -632,7 +636,7 @@ static int get_soft(const tr_share *share, const void *question, size_t question
 static const struct {
     const char *name;
     size_t arrays;
-    double memory, epsilon; /* default settings */
+    double memory, epsilon; /* values of these settings if the model does not set them */
 } optimizer_kinds[] = {
     [TR_SGD] = {"sgd", 0, 0.9, 1e-8},
     [TR_MOMENTUM] = {"momentum", 1, 0.9, 1e-8},
@@ -669,7 +673,7 @@ static tr_optimizer optimizer_fill_in(const tr_optimizer *optimizer)
     return o;
 }
 
-/* Checks a setting: `fits` must be true, and x finite. */
+/* Checks the value x of a setting, which must be finite. fits: x is in the range that `expected` describes. */
 static int optimizer_check(const tr_optimizer *o, const char *what, double x, bool fits, const char *expected)
 {
     if (isfinite(x) && fits) return TR_OK;

@@ -27,25 +27,29 @@
 struct flow {
     int peer;
     int first, end;  /* to a peer: the units belong to shares of participants first .. end - 1 */
-    uint32_t *units; /* by chunk: number of units */
-    /* By chunk. To a peer: index of the first unit among the held units. From a peer: index of the first unit in `place`. */
+    uint32_t *units; /* units[c]: number of units of the flow in chunk c */
+    /* at[c], for chunk c. In a flow to a peer: index of the first unit among the held units. In a flow from a peer: index of the
+     * first unit in `place`. */
     uint32_t *at;
-    /* by received unit: index of the held unit to which it is added; NULL: the units at `at` and behind it */
+    /* place[i]: index of the held unit to which received unit i is added. NULL: received units are added to contiguous held units
+     * from index `at[c]` on. */
     uint32_t *place;
 };
 
 struct round {
     int first, end; /* the next round runs among participants first .. end - 1 */
     size_t outs, ins;
-    struct flow *out, *in; /* flows to peers and from peers, ascending by peer */
-    /* by chunk: number of units held after the round; 0 after the last round, as the sums are in the share */
+    /* `outs` flows to peers and `ins` flows from peers, each in ascending order of peers */
+    struct flow *out, *in;
+    /* held[c]: number of units of chunk c held after the round; 0 after the last round, because the sums are in the share then */
     uint32_t *held;
 };
 
 struct rounds {
     int me, size, degree; /* number of this rank, number of participants, parts of a round */
-    int *server;          /* by participant: its number among the table's servers, or -1 */
-    /* by server: the units that this rank holds before the first round; NULL: it holds none */
+    /* server[i]: number of participant i among the table's servers; -1: it is no server */
+    int *server;
+    /* keys[s]: the units at server s that this rank holds before the first round; NULL: it holds no units */
     const struct tr_segment *keys;
     uint32_t chunk, chunks; /* positions per chunk; number of chunks of the longest share */
     size_t n;
@@ -121,7 +125,8 @@ static int flow_open(const struct rounds *r, struct flow *f, int peer, int first
 static int flow_find_places(const struct rounds *r, struct flow *f, const struct units *part,
                             const struct units *held)
 {
-    uint64_t k = 0, begin = 0; /* index in `held` of the unit, and of the first unit of its chunk */
+    /* index in `held` of the current unit, and of the first unit of the current chunk */
+    uint64_t k = 0, begin = 0;
     TR_TRY(TR_NEW(&f->place, part->n));
     for (uint64_t i = 0; i < part->n; i++) {
         uint64_t number = part->number[i];
@@ -134,7 +139,7 @@ static int flow_find_places(const struct rounds *r, struct flow *f, const struct
         while (held && held->number[k] != number) k++;
         f->place[i] = held ? (uint32_t)(k - begin) : c * r->chunk + (uint32_t)(number % r->chunk);
     }
-    /* frees `place` if the units of each chunk are contiguous */
+    /* `place` is not needed if the units of each chunk are contiguous: frees it */
     const uint32_t *place = f->place;
     for (uint32_t c = 0; c < r->chunks; place += f->units[c++])
         if (f->units[c] > 0 && place[f->units[c] - 1] - place[0] + 1 != f->units[c]) return TR_OK;
@@ -145,7 +150,8 @@ static int flow_find_places(const struct rounds *r, struct flow *f, const struct
     return TR_OK;
 }
 
-/* The first participant of part k when participants first .. end-1 are divided into parts. Sizes differ by at most one. */
+/* Returns the first participant of part k when participants first .. end-1 are divided into `parts` parts. Sizes of parts differ by
+ * at most one. */
 static int rounds_part_start(int first, int end, int parts, int k)
 {
     return first + (int)((int64_t)(end - first) * k / parts);
@@ -163,7 +169,8 @@ static void round_lists_free(struct round_lists *lists)
     free(lists->list);
 }
 
-/* Plans a round among the participants first .. end-1. held: in: the units held before the round; out: those held after it. */
+/* Plans a round among the participants first .. end-1. *held has the units held before the round, and is replaced by the units held
+ * after it. */
 static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first, int end, struct units *held)
 {
     struct round *round = &r->round[r->n++];
@@ -186,7 +193,7 @@ static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first
     struct round_lists lists TR_CLOSED_BY(round_lists_free) = {.n = round->outs + round->ins};
     TR_TRY(TR_NEW(&lists.list, lists.n));
     struct units *out = lists.list, *in = out + round->outs;
-    /* turn 0 counts the units that each peer gets; turn 1 lists them, and sets `units` and `at` of the flows */
+    /* in turn 0, counts the units that each peer gets; in turn 1, lists them, and sets `units` and `at` of the flows */
     for (int turn = 0; turn < 2; turn++) {
         uint32_t chunk = UINT32_MAX, index = 0;
         size_t k = 0;
@@ -204,7 +211,7 @@ static int round_plan(tr_context *tr, MPI_Comm comm, struct rounds *r, int first
             out[k].n = 0;
         }
     }
-    /* exchanges these lists with the peers: turn 0 their lengths, turn 1 the unit numbers */
+    /* exchanges the lists with the peers: in turn 0 the lengths of the lists, in turn 1 the unit numbers */
     struct tr_messages all TR_CLOSED_BY(tr_messages_free) = {0};
     for (int turn = 0; turn < 2; turn++) {
         for (size_t i = 0; i < lists.n; i++) {
@@ -250,7 +257,7 @@ static int merge_rounds_open(tr_context *tr, MPI_Comm comm, int server, const st
     MPI_Request request;
     MPI_Iallgather(&server, 1, MPI_INT, r->server, 1, MPI_INT, comm, &request);
     tr_wait_alone(tr, &request, "all ranks to open the merge of a table");
-    struct units held = {0}; /* before the first round: the units of own keys */
+    struct units held = {0}; /* before the first round: the units of this rank's keys */
     for (uint32_t c = 0; c < r->chunks; c++)
         for (int p = 0; p < r->size; p++) held.n += rounds_own(r, p, c).n;
     TR_TRY(TR_NEW(&held.number, held.n));
@@ -338,7 +345,8 @@ struct line {
     /* worker: its deltas of clocks < ready are complete, and it has read all values for these clocks */
     _Atomic int64_t ready;
     _Atomic int64_t added; /* server: it has added all deltas of clocks < added to its share */
-    uint64_t delta;        /* worker: offset of its delta in the part; 0: it has no delta and no lists */
+    /* worker: offset of its delta in its part of the memory; 0: it has no delta and no lists */
+    uint64_t delta;
     char pad[40];
 };
 
@@ -351,22 +359,22 @@ struct entry {
 /* A server's access to the part of a worker. */
 struct source {
     const struct line *line;
-    const char *delta;         /* NULL: the worker has no delta */
+    const char *delta;         /* delta of this worker; NULL: the worker pushes nothing */
     struct tr_segment segment; /* the worker's units at this server; arrays lie in the part */
 };
 
 struct shared_merge {
     struct tr_table *table;
-    struct tr_shm memory; /* the parts, by rank */
+    struct tr_shm memory; /* the parts of all ranks */
     struct line *mine;
     size_t workers, servers;
-    struct source *source;      /* by worker, in the order of ranks */
-    const struct line **server; /* by server: its line */
+    struct source *source;      /* on a server: access to the part of each worker, in the order of ranks */
+    const struct line **server; /* server[s]: the line of server s */
     tr_view *view;              /* the view of this rank whose delta lies in its part, or NULL */
     size_t next;                /* server: index of the worker whose delta is added next */
 };
 
-/* Reserves bytes at offset *at of a part, copies `from` there unless part or from is NULL, and returns their offset. */
+/* Reserves `bytes` bytes at offset *at of a part, and returns their offset. Copies `from` there, unless part or from is NULL. */
 static uint64_t shared_put(struct line *part, size_t *at, const void *from, size_t bytes)
 {
     uint64_t offset = *at;
@@ -485,8 +493,9 @@ enum { IN_FLIGHT = 2, CHUNK_BYTES = 1 << 20 };
 
 /* Head of each message: flags about the workers that have contributed to it. */
 struct readers {
-    uint32_t some; /* some worker will read the keys that it pushes, and some of them lie on another node */
-    uint32_t not_all; /* some worker will not read the keys that it pushes, or not by route auto */
+    /* 1: a worker will read the keys that it pushes, and another node stores some of these keys */
+    uint32_t some;
+    uint32_t not_all; /* 1: a worker will not read the keys that it pushes, or the job sets the route */
 };
 
 /* State of one of the chunks in flight. */
@@ -495,7 +504,7 @@ struct lane {
     uint32_t chunk;
     size_t round;
     bool busy;   /* the lane has a chunk */
-    bool down;   /* the chunk goes down */
+    bool down;   /* the chunk travels from servers to workers; false: to servers */
     bool posted; /* the sends and receives of the round have been started */
     MPI_Request *request;
     int requests;
@@ -515,7 +524,7 @@ struct tr_merge {
     int64_t clock;     /* clock of the running merge */
     int64_t done;      /* clock of the next merge: updates of clocks < done are in the share */
     uint32_t begun;    /* number of chunks of the running merge that have been started */
-    uint32_t added;    /* number of its chunks that have gone up */
+    uint32_t added;    /* number of its chunks whose sums are in the shares */
     uint32_t finished; /* number of its chunks that are complete */
     struct readers readers;
     bool heard_all; /* the first chunk has gone up, so all workers have read */
@@ -524,7 +533,7 @@ struct tr_merge {
 
 /* ---- messages of a round ---- */
 
-/* Whether a message is sent: it has values, or it is one of the first chunk, which all ranks send. */
+/* Returns whether a message is sent: if it has values, or if it belongs to the first chunk, in which all ranks send. */
 static bool lane_sends(const struct tr_merge *m, const struct lane *l, const struct flow *f)
 {
     return f->peer != m->rounds.me && (f->units[l->chunk] > 0 || (l->chunk == 0 && !l->down));
@@ -535,7 +544,8 @@ static size_t lane_message_bytes(const struct tr_merge *m, const struct lane *l,
     return sizeof(struct readers) + f->units[l->chunk] * m->table->unit_bytes;
 }
 
-/* Packs the values of a flow into a message. own: `from` has the values of own keys; otherwise, of a share or of held units. */
+/* Packs the values of a flow into a message. own: `from` has the values of this rank's keys; otherwise it has those of a share or
+ * of held units. */
 static void lane_pack(const struct tr_merge *m, const struct lane *l, const struct flow *f, bool own,
                       const char *from, char *to)
 {
@@ -552,7 +562,8 @@ static void lane_pack(const struct tr_merge *m, const struct lane *l, const stru
     else memcpy(to, from + at * bytes, n * bytes);
 }
 
-/* Writes values that were received on the way down: in the last step to own keys, before that to the held units. */
+/* Writes values that were received while the chunk goes down: in the last step to the view of this rank, in earlier steps to the
+ * held units. */
 static void lane_unpack(const struct tr_merge *m, const struct lane *l, const struct flow *f,
                         const char *from)
 {
@@ -574,7 +585,7 @@ static bool lane_is_last(const struct lane *l)
     return l->round + 1 == l->rounds->n;
 }
 
-/* The flows of the current round: to peers and from peers. Down, they are exchanged. */
+/* The flows of the current round. If the chunk goes down, `to` and `from` are exchanged, because the round runs in reverse. */
 struct lane_flows {
     const struct round *round;
     const struct flow *to, *from;
@@ -666,7 +677,7 @@ static int lane_finish(struct tr_merge *m, struct lane *l)
 
 /* ---- a merge ---- */
 
-/* Whether new values go down to the views that push. */
+/* Returns whether the new values of this merge go down to the views that push. */
 static bool merge_returns_to_views(const struct tr_merge *m)
 {
     return m->spread.n == 0 && m->readers.some && !m->readers.not_all;
@@ -829,9 +840,10 @@ int tr_merge_open(struct tr_table *t)
     MPI_Iallreduce(MPI_IN_PLACE, sum, 3, MPI_DOUBLE, MPI_SUM, tr->world, &request);
     tr_wait_alone(tr, &request, merge_opening);
     const uint32_t chunk =
-        (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024); /* positions */
+        /* positions per chunk */
+        (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024);
     const uint64_t longest = tr_partition_longest(&t->partition);
-    /* subscribed rows arrive with merges if the job does not set the route, and each row is one unit */
+    /* subscribed rows arrive with merges only if the job does not set the route, and if each row is one unit */
     if (sum[1] > 0 && sum[2] > 0 && !t->merges_shared && t->route == TR_ROUTE_AUTO && t->pieces == 1) {
         TR_TRY(tr_subscription_open(t, chunk, (uint32_t)((longest + chunk - 1) / chunk)));
     } else {
@@ -876,7 +888,8 @@ void tr_merge_close(struct tr_table *t)
     t->merge = NULL;
     if (m->shared) {
         struct tr_view_state *v = merged_view(m->shared->table);
-        if (v && &v->view == m->shared->view && v->lent) { /* gives the view a delta of its own again */
+        /* the delta of the view lies in the shared memory, which is freed: allocates another delta */
+        if (v && &v->view == m->shared->view && v->lent) {
             v->view.delta = NULL;
             (void)TR_NEW((char **)&v->view.delta, tr_view_bytes(&v->view));
             v->lent = false;
@@ -903,7 +916,7 @@ void tr_merge_describe(const struct tr_table *t, char *text, size_t size)
     if (!m) snprintf(text, size, "not merged");
     if (m && m->shared) snprintf(text, size, "merged near, in memory that the node shares");
     if (!m || m->shared) return;
-    char how[2][32] = {"direct", "direct"}; /* up, and down to subscribers */
+    char how[2][32] = {"direct", "direct"}; /* how chunks go up to servers, and down to subscribers */
     const struct rounds *rounds[] = {&m->rounds, &m->spread};
     for (int i = 0; i < 2; i++)
         if (rounds[i]->degree < rounds[i]->size)

@@ -62,13 +62,13 @@ static struct cache_entry *cache_lock(struct tr_node_cache *c, uint64_t item)
     return e;
 }
 
-/* Whether a fetch of the item with a high enough number is in the entry, or running. */
+/* Returns whether the entry has, or is receiving, a fetch of the item with a number above terms->after. */
 static bool cache_is_new(const struct cache_entry *e, uint64_t item, const struct tr_cache_terms *terms)
 {
     return e->state != EMPTY && e->item == item && e->fetch.number > terms->after;
 }
 
-/* Whether this fetch also contains the right updates. */
+/* Returns whether the fetch in the entry has a number above terms->after and contains the updates that terms->least demands. */
 static bool cache_suits(const struct cache_entry *e, uint64_t item, const struct tr_cache_terms *terms)
 {
     bool holds = terms->lockstep ? e->fetch.holds == terms->least : e->fetch.holds >= terms->least;
@@ -139,9 +139,10 @@ struct node_union {
     tr_context *tr;
     size_t words;
     _Atomic uint64_t *word; /* bit i % 64 of word i / 64: number i is in the union */
-    uint32_t *before;       /* by word: how many numbers of the union lie in lower words; words + 1 entries */
+    /* before[w]: number of set bits in the words below word w; has words + 1 entries */
+    uint32_t *before;
     struct tr_shm memory;
-    const char *whom; /* description of the wait, for the message if it takes too long */
+    const char *whom; /* description of what ranks wait for, shown if waiting takes too long */
 };
 
 /* Opens a union of numbers below `limit`. TR_ERR_SYSTEM, on all ranks of the node: out of memory. */
@@ -161,7 +162,7 @@ static void union_add(struct node_union *u, uint64_t number)
     atomic_fetch_or_explicit(&u->word[number / 64], UINT64_C(1) << number % 64, memory_order_relaxed);
 }
 
-/* Completes the union, and returns its size. */
+/* Completes the union, and returns the number of its elements. */
 static uint32_t union_seal(struct node_union *u)
 {
     tr_meet(u->tr, u->tr->node, u->whom);
@@ -178,14 +179,14 @@ static void union_clear(struct node_union *u)
     tr_meet(u->tr, u->tr->node, u->whom);
 }
 
-/* The index of a number in the union, which is the count of lower numbers in the union. */
+/* Returns the index of a number in the union, which is the number of lower elements of the union. */
 static uint32_t union_index(const struct node_union *u, uint64_t number)
 {
     uint64_t below = u->word[number / 64] & ((UINT64_C(1) << number % 64) - 1);
     return u->before[number / 64] + (uint32_t)__builtin_popcountll(below);
 }
 
-/* Writes the numbers with indices first .. end - 1, ascending. */
+/* Writes the elements of the union with indices first .. end - 1, in ascending order, to `number`. */
 static void union_list(const struct node_union *u, size_t first, size_t end, uint64_t *number)
 {
     for (size_t w = 0; w < u->words; w++) {
@@ -202,13 +203,17 @@ enum { USES = TR_VIEW_GROUP + 1 };
 
 /* The part of a node pull that reads from one server. */
 struct node_source {
-    struct tr_node_cache cache; /* one item, the values of the union; or no cache */
-    struct tr_segment all;      /* the union; its `local` is NULL */
-    struct tr_segment own;      /* the view's units; positions are indices in `all` */
-    uint64_t *list;             /* keeper: positions of the union, until they are in shared memory */
-    struct tr_channel channel;  /* reads the keys of the union from the server into the cache */
-    bool prefers;    /* this rank fetches first if several ranks need the values at the same time */
-    uint64_t after;  /* not in lockstep: fetches <= after lack an own update, or were used already */
+    /* cache of one item, the values of the whole union; cache.head NULL: no node pull from this server */
+    struct tr_node_cache cache;
+    /* the keys of the union; all.local is NULL, because its values are contiguous */
+    struct tr_segment all;
+    struct tr_segment own; /* units of this rank's view; their positions are indices in the union */
+    /* on the keeper (see node_pull_keeper()): positions of the union, until they are in shared memory */
+    uint64_t *list;
+    struct tr_channel channel; /* reads the keys of the union from the server into the cache */
+    bool prefers;              /* this rank fetches first if several ranks need the values at the same time */
+    /* without BSP: fetches with numbers <= after lack an update of this worker, or it has used them */
+    uint64_t after;
     unsigned waited; /* number of polls in state WANTED */
     enum { NOTHING, WANTED, FETCHING } state;
 };
@@ -219,7 +224,7 @@ struct tr_node_pull {
     struct tr_view_state *view; /* view of this rank; NULL: there is none, or it has been closed */
     uint32_t servers;
     struct tr_shm memory;       /* contains the unions and caches of all servers */
-    struct node_source *source; /* by server */
+    struct node_source *source; /* one element per server */
 };
 
 /* ---- reading ---- */
@@ -293,7 +298,7 @@ bool tr_node_pull_has_news(const struct tr_node_pull *p, int64_t least)
     for (uint32_t s = 0; s < p->servers; s++) {
         struct tr_cache_terms terms = {p->table->lockstep, least, p->source[s].after};
         if (p->source[s].own.n == 0) continue;
-        /* the pull will wait for a running fetch, regardless of the updates in it */
+        /* a running fetch (COMING) counts as well: the pull will wait for it, whichever updates it contains */
         struct cache_entry *e = cache_lock(&p->source[s].cache, 0);
         bool news = cache_is_new(e, 0, &terms) && (e->state == COMING || e->fetch.holds >= least);
         tr_spin_unlock(&e->lock);
@@ -354,7 +359,8 @@ static bool node_agrees(tr_context *tr, int status)
     return well;
 }
 
-/* The keeper of a server: the rank of the node that registers the union. Unions are distributed over the ranks of the node. */
+/* Returns the keeper of a server: the rank of the node that registers the union of keys at this server. The servers are distributed
+ * over the ranks of the node. */
 static int node_pull_keeper(const struct tr_node_pull *p, uint32_t server)
 {
     const tr_context *tr = p->table->tr;
@@ -363,7 +369,8 @@ static int node_pull_keeper(const struct tr_node_pull *p, uint32_t server)
     return rank;
 }
 
-/* The number of ranks < node_rank on this node that read from the server. units: by rank of the node and server. */
+/* Returns the number of ranks below node_rank of this node that read from the server. units[r * servers + s]: number of units that
+ * rank r reads from server s. */
 static int node_pull_readers(const struct tr_node_pull *p, const uint32_t *units, uint32_t server,
                              int node_rank)
 {
@@ -495,7 +502,8 @@ static void node_pull_open_one(struct tr_table *t, struct tr_view_state *view)
     }
 }
 
-/* The i-th view of the table that was opened for a use, or NULL. Views without channels (of group members) are not counted. */
+/* Returns the i-th view of the table that was opened for a use, or NULL if there are fewer. Views without channels (of group
+ * members) are not counted. */
 static struct tr_view_state *node_pull_find_view(const struct tr_table *t, int use, int i)
 {
     const struct tr_tables *tables = t->tr->tables;
@@ -515,8 +523,9 @@ int tr_node_pull_open(tr_context *tr)
 {
     const struct tr_tables *tables = tr->tables;
     int status = TR_OK;
-    if (tr->active != &tr->all) return TR_OK; /* not in stages of a task, in which not all ranks take part */
-    /* first all steps within the node, during which ranks do not poll; then registration, which needs polling servers */
+    /* no node pulls in stages of a task, because not all ranks take part in these stages */
+    if (tr->active != &tr->all) return TR_OK;
+    /* first does all steps within the node, during which ranks do not poll; then registers key sets, for which servers must poll */
     for (size_t i = 0; i < tables->count; i++) {
         struct tr_table *t = tables->table[i];
         int views[USES] = {0};
@@ -569,14 +578,14 @@ void tr_subscription_discard(struct tr_table *t)
 
 /* ---- opening and closing ---- */
 
-/* The first slot of a member's slice. Sizes of slices differ by at most one. */
+/* Returns the first slot of a member's slice. Sizes of slices differ by at most one. */
 static size_t subscription_slice_start(const struct tr_subscription *s, size_t member)
 {
     return s->units * member / (size_t)s->members;
 }
 
-/* Allocates memory for the union, makes the plan of this member's slice, and sorts own rows by part. If the node has too little
- * memory, s->arrived stays NULL. */
+/* Allocates memory for the union, makes the plan of this member's slice, and sorts the rows of this worker by part. If the node has
+ * too little memory, s->arrived stays NULL. */
 static int subscription_open_memory(struct tr_subscription *s, const struct node_union *rows, size_t units)
 {
     const struct tr_table *t = s->table;
@@ -599,7 +608,7 @@ static int subscription_open_memory(struct tr_subscription *s, const struct node
         union_list(rows, first, end, keys);
         TR_TRY(tr_plan_make(t, keys, end - first, TR_PLAN_ASCENDING, NULL, &s->slice));
     }
-    /* sorts own rows by part: turn 0 counts the rows of each part, turn 1 lists them */
+    /* sorts the rows of this worker by part: turn 0 counts the rows of each part, turn 1 lists them */
     TR_TRY(TR_NEW(&s->begin, parts + 2));
     TR_TRY(TR_NEW(&s->left, parts));
     TR_TRY(TR_NEW(&s->place, s->n));

@@ -47,7 +47,8 @@ static int ring_compare(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Lists the points of all servers, ascending. They depend on the server number alone. All differ: tr_mix() is a bijection. */
+/* Lists the points of all servers in ascending order. The points of a server depend only on its number. All points differ, because
+ * tr_mix() is a bijection. */
 static int ring_points(const struct tr_partition *p, struct tr_ring_point **points)
 {
     TR_TRY(TR_NEW(points, (size_t)p->servers * p->points));
@@ -59,8 +60,9 @@ static int ring_points(const struct tr_partition *p, struct tr_ring_point **poin
     return TR_OK;
 }
 
-/* The server of a block: that of the first point at or behind the block's hash, or of the first point of all if there is none.
- * Points hash small numbers, blocks their complements, so no block has the hash of a point. */
+/* Returns the server of a block: the one whose point is the first at or behind the hash of the block, or the first of all if none
+ * is behind it. Points are hashes of small numbers, and blocks are hashed as their complements, so no block has the hash of a
+ * point. */
 static uint32_t ring_owner(const struct tr_ring_point *points, size_t n, uint64_t block)
 {
     uint64_t at = tr_mix(~block);
@@ -175,7 +177,8 @@ static struct tr_location partition_locate_block(const struct tr_partition *p, u
     if (p->unbounded && p->kind == TR_PARTITION_RING)
         return (struct tr_location){.server = ring_owner(p->ring, (size_t)p->servers * p->points, block)};
     if (p->unbounded && p->kind != TR_PARTITION_RANGE)
-        /* ~block, because hash maps use tr_mix(key): otherwise all keys in the map of a server would share hash bits */
+        /* hashes ~block, because hash maps use tr_mix(key): otherwise all keys in the map of a server would have some bits of the
+         * hash in common */
         return (struct tr_location){.server = (uint32_t)((tr_mix(~block) >> 32) * p->servers >> 32)};
     if (p->unbounded) return (struct tr_location){.server = (uint32_t)block};
     if (p->kind != TR_PARTITION_RANGE) block = partition_permute(p, block, false);
@@ -230,7 +233,8 @@ static inline bool segment_starts_run(const struct tr_segment *s, uint32_t i)
 
 int tr_segment_find_runs(struct tr_segment *s)
 {
-    enum { MEAN_RUN_WORTH_IT = 16 }; /* units; indexed loops copy shorter runs faster than memcpy() */
+    /* mean units per run from which memcpy() is faster than an indexed loop */
+    enum { MEAN_RUN_WORTH_IT = 16 };
     uint32_t runs = 0;
     for (uint32_t i = 0; i < s->n; i++) runs += segment_starts_run(s, i);
     if (s->n == 0 || s->n / runs < MEAN_RUN_WORTH_IT) return TR_OK;
@@ -255,7 +259,7 @@ int tr_plan_make(const struct tr_table *t, const tr_key *key, size_t n, enum tr_
     struct tr_plan p TR_CLOSED_BY(tr_plan_free) = {.servers = t->partition.servers};
     /* counts the units of each server, allocates memory for all segments together, and fills them */
     const bool listed = order == TR_PLAN_LISTED, unbounded = t->partition.unbounded;
-    /* key by key or, where the order allows it, piece by piece, because this needs fewer look-ups */
+    /* loops key by key or, if the order allows it, piece by piece, because this needs fewer look-ups */
     const bool by_key = listed && t->pieces > 1;
     const size_t outer = by_key ? n : t->pieces, inner = by_key ? t->pieces : n;
     struct tr_walker walker = {.partition = &t->partition};

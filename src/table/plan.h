@@ -23,7 +23,7 @@
 #include "ranks/ranks.h"
 #include "trireme/table.h"
 
-/* The first four have the order of the words of table.partition. */
+/* The first four values are in the order of the words of the job key table.partition. */
 enum tr_partition_kind {
     TR_PARTITION_RANGE,
     TR_PARTITION_HASH,
@@ -61,37 +61,41 @@ struct tr_partition {
     bool unbounded;
     uint64_t units, block, blocks; /* number of units, units per block, number of blocks */
     uint32_t servers;
-    unsigned half_bits; /* hash and range-hash: π permutes numbers of 2 × half_bits bits */
+    /* hash and range-hash: half the number of bits of the block numbers that π permutes */
+    unsigned half_bits;
 
     /* ---- ring and own ---- */
     uint32_t points;            /* ring: number of points of each server */
-    struct tr_location *placed; /* by block: its location; positions count blocks */
-    uint32_t *first;            /* by server: index of its first block in block_at; servers + 1 entries */
-    uint32_t *block_at;         /* block numbers, by server and position */
+    struct tr_location *placed; /* placed[b]: location of block b; its position is counted in blocks */
+    /* first[s]: index in block_at of the first block of server s; servers + 1 entries */
+    uint32_t *first;
+    /* the block numbers of server 0 in the order of positions, then those of server 1, … */
+    uint32_t *block_at;
 
-    struct tr_ring_point *ring; /* unbounded ring: servers × points entries, ascending; else NULL */
+    struct tr_ring_point *ring; /* unbounded ring: its servers × points points, ascending; otherwise NULL */
 };
 
 /* Makes a partition; free it with tr_partition_free(). The block size of ring and own does not depend on the number of servers, so
- * that blocks stay the same when it changes. TR_ERR_CONFIG: a share would exceed 2^32 units, there are too many blocks to list, or
- * place() returns a server that does not exist; unbounded: more than 2^63 keys, or kind own. */
+ * that blocks stay equal if servers are added. TR_ERR_CONFIG: a share would exceed 2^32 units, there are too many blocks to list,
+ * or place() returns a server that does not exist; unbounded: more than 2^63 keys, or kind own. */
 int tr_partition_make(const struct tr_partition_options *options, uint64_t units, uint32_t servers,
                       struct tr_partition *partition);
 void tr_partition_free(struct tr_partition *partition);
 
-/* Number of units of a server's share, including the padding of the last block; 0 if unbounded. */
+/* Returns the number of units of a server's share, including the padding of the last block; 0 if unbounded. */
 uint64_t tr_partition_share(const struct tr_partition *partition, uint32_t server);
 
-/* Maximum of tr_partition_share() over the servers. */
+/* Returns the maximum of tr_partition_share() over the servers. */
 uint64_t tr_partition_longest(const struct tr_partition *partition);
 
 /* Writes the number of units of each server, without padding, to count. If unbounded, it visits every block. */
 void tr_partition_count(const struct tr_partition *partition, uint64_t *count);
 
-/* The location of a unit. Units of a block have consecutive positions. If unbounded, the position is meaningless. */
+/* Returns the location of a unit. Units of a block have consecutive positions. If unbounded, the position is meaningless. */
 struct tr_location tr_partition_locate(const struct tr_partition *partition, uint64_t unit);
 
-/* Locates units in any order, with one look-up for neighbouring units of a block. Initialize `partition`, the rest with zeros. */
+/* Locates units in any order, with one look-up for neighbouring units of a block. Initialize the member `partition`, and all others
+ * with zeros. */
 struct tr_walker {
     const struct tr_partition *partition;
     uint64_t first, end;   /* the block that was looked up last: units first .. end - 1 */
@@ -127,15 +131,16 @@ uint64_t tr_partition_print(const struct tr_partition *partition);
  * and memory, the segment also has a shorter list of runs, each of which one memcpy() moves. In TR_PLAN_LISTED order, all pieces of
  * the first key come first, then those of the second. With hash storage only servers know positions: a segment has keys instead. */
 struct tr_run {
-    uint32_t local, position, length; /* first unit in memory and in the share, and number of units */
+    /* index of the first unit in the caller's memory; its position in the share; number of units */
+    uint32_t local, position, length;
 };
 
 struct tr_segment {
     uint32_t n; /* number of units */
-    /* by unit: its index in the caller's memory, which is index of the key × pieces + piece; NULL: 0 .. n-1 */
+    /* local[i]: index of unit i in the caller's memory, which is index of the key × pieces + piece; NULL: local[i] = i */
     uint32_t *local;
-    uint32_t *position; /* by unit: its position in the server's share; NULL with hash storage */
-    tr_key *key;        /* by unit: its key; NULL without hash storage */
+    uint32_t *position; /* position[i]: position of unit i in the server's share; NULL with hash storage */
+    tr_key *key;        /* key[i]: key of unit i; NULL without hash storage */
     uint32_t runs;      /* number of runs that contain all units; 0: runs would be too short */
     struct tr_run *run;
 };
@@ -143,7 +148,7 @@ struct tr_segment {
 struct tr_plan {
     uint32_t servers;
     size_t units;               /* number of units in all segments */
-    struct tr_segment *segment; /* by server */
+    struct tr_segment *segment; /* one segment per server */
     uint32_t *local, *position; /* memory of the arrays of all segments, one segment after the other */
     tr_key *key;
 };

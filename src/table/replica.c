@@ -20,38 +20,44 @@
 enum {
     USUAL_CHUNK = 1024,      /* keys per chunk if there is no job */
     LARGEST_CHUNK = 1 << 27, /* maximum bytes of a chunk that has several keys */
-    AT_ONCE = 1 << 22,       /* bytes per transfer, enough to hide the latency of a round trip */
-    AHEAD = 64               /* maximum number of chunks that an access fetches together */
+    /* bytes per transfer: so many that the latency of a round trip does not matter */
+    AT_ONCE = 1 << 22,
+    AHEAD = 64 /* maximum number of chunks that an access fetches together */
 };
 
-/* Bit of chunk.lock: the chunk is held exclusively. The lower bits count the workers that hold it together. */
+/* Bit of chunk.lock: one worker holds the chunk exclusively. The lower bits are the number of workers that hold the chunk
+ * together. */
 #define LOCKED_ALONE 0x80000000u
 
 /* State of a chunk, in a cache line of its own. */
 struct chunk {
     _Atomic uint32_t lock;
-    _Atomic uint32_t here;    /* 1: the chunk is in its frame */
+    _Atomic uint32_t here;    /* 1: the chunk is in memory, in its frame; 0: it is absent */
     _Atomic uint32_t changed; /* 1: the chunk was changed since it was fetched or written to the file */
-    _Atomic uint32_t stored;  /* 1: the file has the chunk, with changes that the tables lack */
+    /* 1: the file of absent chunks has this chunk, with changes that the tables lack */
+    _Atomic uint32_t stored;
     uint32_t frame;
     uint32_t pad;
-    _Atomic uint64_t stamp; /* lru: tick of the last visit; fifo: tick of its loading */
+    /* lru: value of head->tick when the chunk was accessed last; fifo: when it was loaded */
+    _Atomic uint64_t stamp;
     char rest[32];
 };
 _Static_assert(sizeof(struct chunk) == TR_LOCK_STRIDE * sizeof(uint32_t), "a lock for each chunk");
 
 /* State shared by the workers of a node. */
 struct replica_head {
-    _Atomic uint32_t arrived, round;    /* barrier: number of workers that wait, and of completed barriers */
-    _Atomic int64_t clock;              /* clock of the workers that wait at the barrier */
-    _Atomic uint32_t noted;             /* 1: a worker writes, or has written, `why` */
-    char why[512];                      /* text of the first failure; "": failure outside of the replica */
+    /* number of workers that wait at the barrier; number of completed barriers */
+    _Atomic uint32_t arrived, round;
+    _Atomic int64_t clock;  /* clock of the workers that wait at the barrier */
+    _Atomic uint32_t noted; /* 1: a worker writes, or has written, `why` */
+    /* error text of the first failure; "": the failure happened outside of the replica */
+    char why[512];
     _Atomic int failed;                 /* status of the first failure; set after `why` was written */
     _Atomic uint32_t absent;            /* number of chunks that are not in memory */
     _Atomic uint32_t all_changed;       /* 1: chunks may have been changed without setting their `changed` */
-    _Alignas(64) _Atomic uint64_t tick; /* number of stamps given so far */
+    _Alignas(64) _Atomic uint64_t tick; /* number of stamps (chunk.stamp) that were given so far */
     _Alignas(64) atomic_uint choosing;  /* lock of the following members and of the heap */
-    uint32_t used;                      /* frames < used have had a chunk */
+    uint32_t used;                      /* number of frames that have had a chunk: frames 0 .. used - 1 */
     uint32_t heaped;                    /* number of frames in the heap */
     struct tr_rng random;
 };
@@ -63,9 +69,10 @@ struct replica_line {
 
 struct replica_column {
     struct tr_table *table; /* NULL: an array without table, which starts with zeros */
-    bool given;             /* changes are added to the table (tr_replica_give()) */
+    bool given;             /* tr_replica_give() adds changes of this array to its table */
     size_t key_bytes, chunk_bytes;
-    char *values; /* by frame, then by key of the chunk */
+    /* values of the chunks in frame 0, then in frame 1, …; within a chunk in the order of keys */
+    char *values;
 };
 
 struct tr_replica {
@@ -78,7 +85,7 @@ struct tr_replica {
     int model, replace; /* TR_LOCAL_INTEGRAL or TR_LOCAL_DEMAND; TR_REPLACE_LRU, FIFO or RANDOM */
     enum tr_update_mode mode;
     bool limited;   /* there are fewer frames than chunks */
-    bool taken;     /* between tr_replica_take() and tr_replica_give() or tr_replica_leave() */
+    bool taken;     /* tr_replica_take() was called, but not yet tr_replica_give() or tr_replica_leave() */
     bool waiting;   /* this rank waits at the barrier */
     bool idle;      /* taken after another worker has failed: reads return zeros, changes are dropped */
     bool astray;    /* after a failed load, this rank works on a spare frame, whose values are ignored */
@@ -86,25 +93,28 @@ struct tr_replica {
     size_t chunks, frames;
     size_t frame_bytes; /* sum of chunk_bytes of all arrays */
     struct tr_shm memory;
-    size_t moves;   /* the first `moves` arrays can be read by other nodes */
+    size_t moves;   /* number of arrays, from the first on, that other nodes can read */
     MPI_Win window; /* RMA window over the memory of all nodes; MPI_WIN_NULL if moves == 0 or with one node */
-    int *first_of;  /* by node: the rank that has the node's memory in the window */
+    int *first_of;  /* first_of[node]: the rank that offers the memory of that node in the window */
     struct replica_head *head;
-    struct replica_line *line; /* by rank of the node */
+    struct replica_line *line; /* counts of each rank of the node */
     struct chunk *chunk;
-    char *shared; /* memory for the caller (tr_replica_shared()) */
-    /* if limited: */
-    uint32_t *heap;       /* frames; the next one to be evicted is on top */
-    uint32_t *owner;      /* by frame: its chunk */
-    uint64_t *heap_stamp; /* by frame: stamp by which the heap is ordered */
-    int file;             /* file of chunks that are not in memory; -1: there is none */
+    char *shared; /* memory that tr_replica_shared() returns to the model */
+    /* The following members are used only if `limited` is set. */
+    uint32_t *heap;       /* heap of frames; heap[0] is the frame whose chunk is evicted next */
+    uint32_t *owner;      /* owner[f]: the chunk in frame f */
+    uint64_t *heap_stamp; /* heap_stamp[f]: stamp by which frame f is ordered in the heap */
+    int file;             /* descriptor of the file of chunks that are not in memory; -1: there is no file */
     const char *folder;   /* folder of the file */
     size_t batch;         /* maximum number of chunks in one transfer */
-    uint32_t *list;       /* chunks of a transfer; its memory contains the three following arrays */
-    uint32_t *chosen;     /* those chunks of the list that are transferred for one array */
-    uint32_t *slot;       /* by chunk of a transfer: its index in a buffer, or in the frames of an array */
-    uint32_t *given_to;   /* by chunk of the list: bit i is set if array i has changed */
-    char *spare;          /* by given array and chunk of the list: values of the table, then changes */
+    /* the chunks of a transfer. The three following arrays lie in the same allocation */
+    uint32_t *list;
+    uint32_t *chosen; /* those chunks of the list that are transferred for one array */
+    /* slot[i]: index of the values of the i-th chunk of a transfer in their buffer or array */
+    uint32_t *slot;
+    uint32_t *given_to; /* given_to[k]: bit i is set if array i of chunk list[k] has changed */
+    /* for each `given` array, for each chunk of the list: values of the table, then changes */
+    char *spare;
 };
 
 static tr_replica_counts *replica_own_counts(struct tr_replica *l)
@@ -122,13 +132,13 @@ static size_t chunk_keys(const struct tr_replica *l, size_t chunk)
     return tr_min_size((size_t)1 << l->shift, l->table->keys - chunk_first_key(l, chunk));
 }
 
-/* Index of a chunk's first key in every array. */
+/* Returns the index of a chunk's first key in every array. */
 static size_t chunk_place(const struct tr_replica *l, size_t chunk)
 {
     return (size_t)l->chunk[chunk].frame << l->shift;
 }
 
-/* The first chunk of part `part`, when all chunks are divided into `parts` parts, one for each worker. */
+/* Returns the first chunk of part `part`, when all chunks are divided into `parts` parts, one for each worker. */
 static size_t replica_part(const struct tr_replica *l, int part, int parts)
 {
     return l->chunks * (size_t)part / (size_t)parts;
@@ -194,12 +204,13 @@ static int chunk_transfer(struct tr_replica *l, bool writes, size_t chunk)
 /* A transfer of chunks of one array, which are read from its table or added to it. */
 struct move {
     struct tr_table *table;
-    const uint32_t *chunks, *slots; /* values of chunk chunks[i] are at index slots[i] of `values` */
+    /* the values of chunk chunks[i] begin at slots[i] chunks behind `values` */
+    const uint32_t *chunks, *slots;
     size_t n;
     char *values;
     uint64_t bytes;             /* size of the values */
-    struct tr_segment *segment; /* by server: units of the chunks, as runs */
-    struct tr_channel *channel; /* by server */
+    struct tr_segment *segment; /* segment[s]: the units of the chunks at server s, as runs */
+    struct tr_channel *channel; /* channel[s]: access to server s */
 };
 
 /* Lists the units of the chunks by server, as runs: turn 0 counts the runs, turn 1 lists them. If rows consist of pieces, each unit
@@ -270,7 +281,7 @@ static int replica_move(struct tr_replica *l, struct move m, bool adds, uint64_t
         struct tr_channel *c = &move.channel[s];
         TR_WAIT_UNTIL(t->tr, tr_request_done(&c->get) && tr_request_done(&c->accumulate),
                       "the servers of table %s to move a local model", t->name);
-        /* a completed request only means that the values have been sent; after a flush they have arrived */
+        /* a completed request means only that the values were sent: waits until they have arrived */
         if (adds && !t->share[s] && c->segment->n > 0) MPI_Win_flush(c->rank, t->window);
     }
     return TR_OK;
@@ -344,7 +355,7 @@ static int replica_fetch_from(struct tr_replica *l, int node, int part, int part
 /* ======== chunks ========
  *
  * In mode TR_UPDATE_LOCKED, one worker at a time holds a chunk. In the other modes several workers can hold a chunk together,
- * because they change numbers atomically or accept races. If all chunks fit into memory, they need not hold it.
+ * because they change numbers atomically or accept races. If all chunks fit into memory, workers access a chunk without holding it.
  *
  * To visit a chunk is to access it. Frames are in a heap, ordered by the stamps that their chunks had when the heap was updated. A
  * visit only writes the chunk's stamp. Eviction inspects the top of the heap: if the chunk has a newer stamp, the frame sinks.
@@ -374,8 +385,8 @@ static void chunk_end_alone(struct chunk *chunk)
     atomic_store_explicit(&chunk->lock, 0, memory_order_release);
 }
 
-/* Waits until `try` gets the lock of a chunk. A chunk in memory is held for some hundred cycles, unless the system has suspended
- * the worker that holds it; a chunk that is being fetched is held longer. */
+/* Waits until `try` gets the lock of a chunk. Another worker holds a chunk in memory for some hundred cycles only, unless the
+ * system has suspended this worker. A chunk that is being fetched is held longer. */
 static int chunk_wait(struct tr_replica *l, struct chunk *chunk, chunk_try_fn *try)
 {
     enum { PATIENCE = 100 };
@@ -481,7 +492,8 @@ static int frame_take(struct tr_replica *l, uint32_t *frame, bool *found)
     bool changed = atomic_load_explicit(&chunk->changed, memory_order_relaxed);
     int status = changed ? chunk_transfer(l, true, c) : TR_OK;
     if (status == TR_OK) {
-        if (changed) atomic_store(&chunk->stored, 1); /* before `changed`: see replica_give_part() */
+        /* set `stored` before `changed` is cleared: see replica_give_part() */
+        if (changed) atomic_store(&chunk->stored, 1);
         atomic_store(&chunk->changed, 0);
         atomic_store_explicit(&chunk->here, 0, memory_order_relaxed);
         atomic_fetch_add_explicit(&head->absent, 1, memory_order_relaxed);
@@ -511,7 +523,7 @@ static void chunks_clear(struct tr_replica *l, int part, int parts, bool here)
     atomic_store(&l->head->all_changed, here);
 }
 
-/* Loads chunks that have frames and are held exclusively: from the file if it has them, otherwise from the tables. */
+/* Loads chunks that have frames and are held exclusively: from the file if the file has the chunk, otherwise from the tables. */
 static int chunks_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n)
 {
     uint32_t list[AHEAD];
@@ -593,7 +605,8 @@ static int chunks_bring_ahead(struct tr_replica *l, const tr_key *keys, size_t n
         else chunk_end_alone(chunk);
     }
     if (status == TR_OK && some > 0) status = chunks_fetch(l, list, some);
-    replica_own_counts(l)->hits -= status == TR_OK ? some : 0; /* visits will count these misses as hits */
+    /* when these chunks are accessed, they are counted as hits, although they were misses */
+    replica_own_counts(l)->hits -= status == TR_OK ? some : 0;
     for (size_t i = 0; i < some; i++) chunk_end_alone(&l->chunk[list[i]]);
     return status;
 }
@@ -601,8 +614,8 @@ static int chunks_bring_ahead(struct tr_replica *l, const tr_key *keys, size_t n
 /* ======== the workers of a node ========
  *
  * All workers of a stage take and give a replica together (trireme/replica.h), with a barrier in shared memory. A worker that has
- * failed continues with its clocks without computing, and does not reach the barrier. Therefore replica_watch(), which a failed
- * worker runs as well, releases the waiting workers when it finds that its worker is at a later clock than they are. */
+ * failed continues with its clocks without computing, and does not reach the barrier. Therefore replica_watch(), a poll function
+ * that also a failed worker calls, releases the waiting workers when this worker is at a later clock than the waiting ones. */
 
 static int replica_watch(void *replica, int *did)
 {
@@ -617,8 +630,8 @@ static int replica_watch(void *replica, int *did)
     return TR_OK;
 }
 
-/* Whether another worker has failed outside of the replica. The error of this worker is reported when the stage ends. Until then
- * other workers report no errors, which could replace it: their reads return zeros, and their changes are dropped. */
+/* Returns whether another worker has failed outside of the replica. The error of that worker is reported when the stage ends. Until
+ * then, other workers report no errors, which could replace that error: their reads return zeros, and their changes are dropped. */
 static bool replica_is_left(const struct tr_replica *l)
 {
     return atomic_load(&l->head->failed) != TR_OK && !*l->head->why;
@@ -662,8 +675,8 @@ static void *replica_reserve(char *memory, size_t *taken, size_t bytes)
     return memory ? memory + at : NULL;
 }
 
-/* Sets the addresses of all arrays in memory at `at` (NULL: computes the size only), and returns its size. Arrays that other nodes
- * read come first, because the size of the others may differ between nodes. */
+/* Sets the addresses of all arrays to places in the memory at `at`, or sets none if `at` is NULL. Returns the size of this memory.
+ * Arrays that other nodes read come first, because the size of the others may differ between nodes. */
 static size_t replica_lay_out(struct tr_replica *l, size_t shared, char *at)
 {
     size_t taken = 0, heaped = l->limited ? l->frames : 0, spare = l->model == TR_LOCAL_DEMAND;
@@ -872,7 +885,7 @@ void *tr_replica_values(tr_replica *l)
     return l->column[0].values;
 }
 
-/* Whether all chunks are in memory, contiguous, and never evicted. */
+/* Returns whether all chunks are in memory, contiguous, and never evicted. */
 static bool replica_is_whole(const struct tr_replica *l)
 {
     return !l->limited && atomic_load_explicit(&l->head->absent, memory_order_acquire) == 0;

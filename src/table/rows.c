@@ -1,4 +1,5 @@
-/* Rows in any order: pulls as a stream, and updates of sparse rows (view.h). A want is the index of a unit in a pull's plan. */
+/* Rows in any order: pulls as a stream, and updates of sparse rows (view.h). Variables named `want` contain the index of a unit in
+ * a pull's plan. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,26 +8,27 @@
 /* One unit of a request. */
 struct pull_ask {
     uint32_t want;
-    uint32_t from; /* sparse rows: columns < from have arrived already */
+    uint32_t from; /* columns below `from` have arrived already */
     bool claimed;  /* this rank has claimed the unit's entry of the node cache */
 };
 
 /* A request, and its answer. */
 struct pull_request {
     struct pull_request *next;
-    uint32_t server, n; /* server, and number of units */
-    bool got;           /* by an RMA get: the answer has values but no head, whose bytes are unused */
+    uint32_t server, n; /* server that gets the request, and number of requested units */
+    bool got;           /* true: the answer comes by an RMA get, so it has values but no head */
     struct pull_ask *ask;
     char *answer;
     size_t ask_room, answer_room;
-    struct tr_sparse_head head; /* dense rows: only bytes and rows are used */
+    struct tr_sparse_head head; /* head of the answer; dense rows use only its members bytes and rows */
 };
 
 /* The units of a pull at one server. */
 struct pull_source {
-    bool near;              /* this rank reads the share directly */
-    uint32_t next, end;     /* wants next .. end - 1 have not been requested, claimed or delivered yet */
-    struct pull_ask *again; /* units to be requested again, before those */
+    bool near; /* this rank reads the share directly */
+    /* units next .. end - 1 of the plan have not been requested, claimed or delivered yet */
+    uint32_t next, end;
+    struct pull_ask *again; /* units that must be requested again; they are requested before unit `next` */
     size_t agains, room;
     size_t asked;       /* number of units requested so far */
     uint64_t under_way; /* number of requests whose answer has not arrived */
@@ -43,33 +45,35 @@ struct pull_part {
 struct pull {
     struct tr_table *table;
     const struct tr_rows_terms *terms;
-    struct tr_node_cache *cache; /* NULL: this pull uses no node cache */
+    struct tr_node_cache *cache; /* node cache of this pull; NULL: it uses none */
     struct tr_cache_terms cache_terms;
     const tr_key *keys;
     tr_row_fn *row;
     void *state;
     size_t n, left; /* number of rows, and of rows that have not been delivered */
     struct tr_plan plan;
-    struct pull_source *source; /* by server */
-    uint32_t *elsewhere; /* ring buffer of wants that other workers of the node fetch or have fetched */
+    struct pull_source *source; /* one element per server */
+    /* ring buffer of indices of units that other workers of the node fetch or have fetched */
+    uint32_t *elsewhere;
     size_t elsewhere_first, elsewhere_n;
     struct pull_request *here, **here_end; /* list of requests whose answer has arrived */
     struct pull_request **flying;          /* the flying_n requests in flight */
-    MPI_Request *received;                 /* by request in flight */
+    MPI_Request *received;                 /* MPI request of the answer to each request in flight */
     int *arrived;                          /* scratch: output of MPI_Testsome() */
     size_t flying_n;
     /* maximum of requests in flight to a server (table.ahead), and of bytes of an answer (table.row_bytes) */
     uint64_t ahead, row_bytes;
-    struct pull_part *parts; /* list of sparse rows that were cut */
+    struct pull_part *parts; /* list of sparse rows that have arrived only in part */
 
-    double computed;        /* seconds in row() so far */
+    double computed;        /* seconds spent in row() so far */
     double computing_since; /* tr_now() at the start of the current period in row() */
     double looked;          /* tr_now() at the last poll */
 
-    /* tables with several pieces per row */
+    /* The following members are for tables whose rows consist of several pieces. Row i uses element i % window of `missing` and
+     * `whole`. */
     size_t base, window; /* rows < base are complete; rows >= base + window have not been requested */
-    uint32_t *missing;   /* by row % window: number of pieces that have not arrived */
-    char *whole;         /* by row % window: values of the row */
+    uint32_t *missing;   /* number of pieces of the row that have not arrived */
+    char *whole;         /* values of the row */
     char *scratch;       /* copy of one row of a share */
 };
 
@@ -77,18 +81,19 @@ struct row_push;
 
 /* State of the rows of a table on this rank, between pulls and pushes. */
 struct tr_rows {
-    struct row_push *push; /* by server; NULL: no rows were pushed yet */
+    struct row_push *push; /* pushes to each server; NULL: no rows were pushed yet */
     struct pull *pull;     /* the running pull, or NULL */
     struct pull_request *spare;
     double row_bytes;               /* sparse rows: mean size of a row in recent answers */
     struct tr_sparse_entries entry; /* sparse rows: buffer for one row */
-    char *decoded, *cached;         /* dense rows: decoded answer that is delivered, or copied to the cache */
+    /* dense rows: decoded values of the answer being delivered, and being copied to the cache */
+    char *decoded, *cached;
     size_t decoded_room, cached_room;
 
-    struct tr_node_cache cache; /* items are units of the table; cache.head NULL: no cache */
+    struct tr_node_cache cache; /* node cache whose items are units of the table; cache.head NULL: no cache */
     struct tr_shm cache_memory;
     bool looked_for_cache; /* tr_rows_begin() has decided about the cache */
-    uint64_t after;        /* fetches with numbers <= after lack own updates */
+    uint64_t after;        /* fetches with numbers <= after lack updates of this worker */
     uint64_t pulled;       /* tr_cache_number() when the last pull began; later fetches have higher numbers */
 };
 
@@ -97,14 +102,14 @@ static inline size_t rows_place(const struct pull *p, uint32_t want)
 {
     return p->plan.local[want] / p->table->pieces;
 }
-/* Returns the number of a unit in the table. */
+/* Returns the number of a unit among all units of the table. */
 static inline uint64_t rows_unit(const struct pull *p, uint32_t want)
 {
     const struct tr_table *t = p->table;
     return p->plan.local[want] % t->pieces * t->keys + p->keys[rows_place(p, want)];
 }
 
-/* Whether the next unit of a source may be requested or delivered now. */
+/* Returns whether the next unit of a source may be requested or delivered now. */
 static inline bool rows_may_begin(const struct pull *p, const struct pull_source *s)
 {
     return s->next < s->end && (p->table->pieces == 1 || rows_place(p, s->next) < p->base + p->window);
@@ -112,10 +117,10 @@ static inline bool rows_may_begin(const struct pull *p, const struct pull_source
 
 /* ======== pushing sparse rows ======== */
 
-/* Pushes to one server. */
+/* State of the pushes to one server. */
 struct row_push {
     struct tr_sending *open; /* the message that is being written, or NULL */
-    size_t bytes;            /* size of its body so far */
+    size_t bytes;            /* size of the body of the open message so far */
     uint32_t sending;        /* number of messages in flight */
     uint32_t messages;       /* number of messages sent in this clock */
 };
@@ -315,7 +320,7 @@ static int request_one(struct pull *p, uint32_t server, bool *sent)
     *sent = true;
     rows->spare = r->next;
     size_t sparse_room = tr_max_size(p->row_bytes, TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST);
-    size_t room = HEADS + r->n * (t->unit_bytes + PLACE); /* PLACE: bytes of the longest gap */
+    size_t room = HEADS + r->n * (t->unit_bytes + PLACE); /* PLACE is the size of the longest gap */
     if (t->sparse) room = sizeof(struct tr_sparse_head) + sparse_room;
     TR_TRY(TR_GROW(&r->answer, &r->answer_room, room));
     r->got = t->route == TR_ROUTE_GET && t->window != MPI_WIN_NULL;
@@ -343,7 +348,7 @@ static int request_one(struct pull *p, uint32_t server, bool *sent)
             struct tr_sparse_request wish = {p->plan.position ? p->plan.position[ask->want] : 0, ask->from};
             tr_key key = p->keys[rows_place(p, ask->want)];
             memcpy(m->body + i * each, t->hash ? (void *)&key : (void *)&wish,
-                   each); /* dense: the position alone */
+                   each); /* dense rows: a request has only the position */
         }
         tables->traffic.bytes_pulled += sizeof m->header + r->n * each;
         tr_message_ask(tables, m, r->n * each, rank, r->answer, room, &p->received[p->flying_n]);
@@ -457,7 +462,7 @@ static int rows_take_answers(struct pull *p, bool *did)
 
 /* ---- delivering rows ---- */
 
-/* The time from here until rows_stop_computing() counts as time in row(). */
+/* Starts a period that counts as time in row(), until rows_stop_computing(). */
 static void rows_begin_computing(struct pull *p)
 {
     tr_wait_end(p->table->tr->tables);
@@ -592,13 +597,13 @@ static int rows_deliver_answer(struct pull *p)
     for (uint32_t i = 0; !p->table->sparse && i < r->n && status == TR_OK; i++)
         status = rows_deliver_unit(p, r->ask[i].want, (const char *)value + i * p->table->unit_bytes);
     p->source[r->server].requests--;
-    r->next = rows->spare; /* for reuse by later requests */
+    r->next = rows->spare; /* keeps the memory of the request for later requests */
     rows->spare = r;
     return status;
 }
 
-/* Delivers a unit that another worker of the node fetches or has fetched, if it is in the cache. If it is not and no worker fetches
- * it (any more), requests the unit. */
+/* Delivers a unit that another worker of the node fetches or has fetched, if it is in the cache. If the cache does not have the
+ * unit and no worker fetches it, requests the unit. */
 static int rows_deliver_cached(struct pull *p, uint32_t want, bool *did)
 {
     uint32_t server = 0;
@@ -614,12 +619,14 @@ static int rows_deliver_cached(struct pull *p, uint32_t want, bool *did)
         p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->plan.units] = want;
         return TR_OK;
     }
-    while (want >= p->source[server].end) server++; /* wants of a server are consecutive */
+    /* the units of a server have consecutive indices in the plan */
+    while (want >= p->source[server].end) server++;
     return rows_ask_again(&p->source[server], (struct pull_ask){.want = want});
 }
 
 /* Delivers rows while no answer has arrived: first subscribed rows, then units that other workers of the node fetch (trying each
- * once), then rows that this rank reads directly. With a subscription, these wait for all updates of clocks < least. */
+ * once), then rows that this rank reads directly. If there is a subscription, rows that this rank reads directly wait for all
+ * updates of clocks < least. */
 static int rows_deliver_others(struct pull *p, bool *did)
 {
     const struct tr_table *t = p->table;
@@ -809,7 +816,8 @@ void tr_rows_pushed(struct tr_table *t)
 
 int tr_rows_begin(struct tr_table *t)
 {
-    enum { MOST = 1 << 26, FEWEST = 16, LEAST_UNIT = 32 }; /* bytes of a cache, entries, bytes of a unit */
+    /* MOST: maximum bytes of a cache; FEWEST: minimum entries; LEAST_UNIT: minimum bytes of a unit */
+    enum { MOST = 1 << 26, FEWEST = 16, LEAST_UNIT = 32 };
     tr_context *tr = t->tr;
     const tr_job *job = tr->job;
     struct tr_rows *rows = t->rows;

@@ -53,7 +53,8 @@ void tr_message_send(struct tr_tables *tables, struct tr_sending *m, size_t byte
     int length = (int)(sizeof m->header + bytes);
     if ((kind == TR_MESSAGE_REGISTER || kind == TR_MESSAGE_PUSH) && m->header.reply > 0)
         MPI_Irecv(NULL, 0, MPI_BYTE, rank, TR_TAG_REPLY + (int)m->header.reply, wire, &m->acknowledged);
-    if (kind == TR_MESSAGE_FORGET) /* synchronous, so it stays in the list until it has been received */
+    /* a synchronous send, so that the message stays in the list until it has been received */
+    if (kind == TR_MESSAGE_FORGET)
         MPI_Issend(&m->header, length, MPI_BYTE, rank, TR_TAG_SERVER, wire, &m->sent);
     else MPI_Isend(&m->header, length, MPI_BYTE, rank, TR_TAG_SERVER, wire, &m->sent);
     if (pending) ++*pending;
@@ -102,7 +103,8 @@ void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending)
 
 uint32_t tr_request_number(struct tr_tables *tables)
 {
-    enum { NUMBERS = 16384 }; /* far more than are ever in flight, and below MPI's smallest tag limit */
+    /* more than the requests that are ever in flight, and below the lowest limit of MPI tags */
+    enum { NUMBERS = 16384 };
     tables->next_request = tables->next_request % NUMBERS + 1;
     return tables->next_request;
 }
@@ -129,8 +131,8 @@ struct client {
     bool pushes;
     int pusher; /* index of the key set among those that push in this stage */
     uint32_t n;
-    uint32_t *position;       /* positions of its n units; NULL: 0..n-1, or hash storage */
-    struct tr_hash_list keys; /* hash storage: its n keys and their slots */
+    uint32_t *position;       /* positions of the n units; NULL: positions are 0 .. n-1, or hash storage */
+    struct tr_hash_list keys; /* hash storage: the n keys and their slots */
     struct arriving {         /* messages of an update for a server function, until the last one arrives */
         uint32_t *unit;
         char *value;
@@ -147,9 +149,9 @@ struct held {
 };
 
 struct tr_serving {
-    struct client **client; /* key sets, sorted by rank and tag */
+    struct client **client; /* registered key sets and their clients, sorted by rank and tag */
     size_t clients, capacity;
-    size_t pushing;     /* number of key sets whose updates are pushed */
+    size_t pushing;     /* number of key sets whose clients push updates */
     int64_t served;     /* BSP: number of clocks of this stage whose updates have been added */
     struct held **held; /* held messages of clock `served` and of later clocks */
     size_t helds, held_capacity;
@@ -165,7 +167,7 @@ static int client_compare(const void *a, const void *b)
     return (x->tag > y->tag) - (x->tag < y->tag);
 }
 
-/* Finds the list entry of a key set; NULL: it is not registered. */
+/* Returns the address of the list entry of a key set; NULL: the key set is not registered. */
 static struct client **client_place(const struct tr_table *t, int rank, uint32_t tag)
 {
     struct client key = {.rank = rank, .tag = tag}, *wanted = &key;
@@ -351,7 +353,7 @@ static int function_use(struct tr_table *t, const char *name, const void *argume
     }
     if (t->server < 0) return TR_OK;
     use->sums = use->function.merged && t->lockstep;
-    /* allocates arrays of the size of the share: state of the function, and the sum */
+    /* allocates the function's arrays of state, and an array for the sum, each as large as the share */
     size_t bytes = t->share_units * t->unit_bytes, arrays = use->function.state_arrays;
     for (size_t i = 0; t->map && i < arrays + use->sums; i++)
         TR_TRY(tr_hashmap_add_array(t->map, t->unit_bytes));
@@ -398,7 +400,8 @@ void tr_use_free(struct tr_table *t)
     t->use = NULL;
 }
 
-/* Records a failure. After that updates are ignored, and the job continues until all ranks can stop together. */
+/* Records a failure of a server function. After that updates are ignored, and the job continues until all ranks can stop
+ * together. */
 static void function_note(struct tr_table *t, const char *what, int status)
 {
     struct tr_tables *tables = t->tr->tables;
@@ -447,7 +450,7 @@ static int update_apply(struct tr_table *t, tr_update *u)
     double kept = use->function.memory ? (double)use->function.memory(&use->share) : 0;
     double *most = &t->tr->tables->service.version_bytes;
     if (kept > *most) *most = kept;
-    _Atomic int64_t *version = &t->line[t->server]->version; /* no other rank writes it */
+    _Atomic int64_t *version = &t->line[t->server]->version; /* only this rank writes the version */
     int64_t clocks = u->clock + 1 - t->tr->tables->before;
     if (clocks > atomic_load_explicit(version, memory_order_relaxed))
         atomic_store_explicit(version, clocks, memory_order_release);
@@ -467,7 +470,7 @@ static int update_handle(struct tr_table *t, tr_update *u)
     struct tr_use *use = t->use;
     size_t bytes = t->unit_bytes, ascending = 1;
     if (use->function.gradients && !t->hash) {
-        /* omits units of zeros; with hash storage they have been omitted already */
+        /* omits units that are all zeros; with hash storage push_apply() has omitted them */
         TR_TRY(TR_GROW(&use->unit, &use->unit_room, u->n));
         TR_TRY(TR_GROW(&use->value, &use->value_room, u->n * bytes));
         for (size_t i = 0; i < u->n; i++) use->unit[i] = u->unit ? u->unit[i] : (uint32_t)i;
@@ -512,7 +515,8 @@ static void update_take(struct tr_table *t, int pusher, const struct tr_message 
     int64_t clock = m->clock + tables->before, seen = m->seen + tables->before;
     tr_update u = {.pusher = pusher,
                    .clock = clock,
-                   .seen = seen < clock ? clock : seen, /* at least the pusher's own updates */
+                   /* the pusher has seen at least its own `clock` updates */
+                   .seen = seen < clock ? clock : seen,
                    .version = clock,
                    .n = n,
                    .unit = unit,
@@ -536,8 +540,8 @@ static int update_clock(struct tr_table *t, int64_t clock)
             use->unit[u.n++] = (uint32_t)(64 * w + (size_t)__builtin_ctzll(bits));
     tr_gather(use->unit, count, bytes, use->sum, use->value);
     if (!t->map) memset(use->sum, 0, t->share_units * bytes);
-    for (size_t i = 0; t->map && i < count; i++) /* a map may be much larger than the update */
-        memset(use->sum + use->unit[i] * bytes, 0, bytes);
+    /* sets only the updated units to zero, because a map may have many more units */
+    for (size_t i = 0; t->map && i < count; i++) memset(use->sum + use->unit[i] * bytes, 0, bytes);
     memset(use->touched, 0, use->touched_words * sizeof *use->touched);
     u.unit = use->unit;
     u.value = use->value;
@@ -768,7 +772,8 @@ static int server_pull(struct tr_table *t, int rank, const struct tr_message *m)
     } else {
         const char *share = t->share[t->server];
         const uint32_t *position = c->position ? c->position + m->first : NULL;
-        if (versions && !position && m->first > 0) { /* read() without a list reads from unit 0 on */
+        /* read() without a list of units would read from unit 0 on, so a list is made */
+        if (versions && !position && m->first > 0) {
             TR_TRY(TR_GROW(&tables->unit, &tables->unit_size, m->n));
             for (uint32_t i = 0; i < m->n; i++) tables->unit[i] = m->first + i;
             position = tables->unit;
@@ -836,7 +841,7 @@ static int push_apply(struct tr_table *t, int rank, const struct tr_message *m, 
         memcpy(a->value + a->n * t->unit_bytes, value, n * t->unit_bytes);
         a->n += n;
         if (last) update_take(t, c->pusher, m, a->n, a->unit, a->value);
-    } else if (t->hash) { /* without locks: no other rank writes to the map */
+    } else if (t->hash) { /* no locks are needed, because no other rank writes to the map */
         tr_add_units(t->dtype, NULL, unit, n, t->unit_width, value, t->map->array[0].at);
     } else {
         tr_share_add(t, n == m->n && !c->position ? NULL : unit, m->first, n, value);
@@ -853,7 +858,7 @@ static int held_compare(const void *a, const void *b)
     return (x->message.first > y->message.first) - (x->message.first < y->message.first);
 }
 
-/* Whether this server holds updates in this stage. */
+/* Returns whether this server holds updates in this stage. */
 static bool server_holds(const struct tr_table *t)
 {
     if (t->server < 0 || !t->lockstep) return false;
@@ -865,7 +870,7 @@ int64_t tr_server_settled(const struct tr_table *t)
     return server_holds(t) ? t->serving->served : INT64_MAX;
 }
 
-/* Updates are added in the order of ranks and tags, so that results are reproducible. Those of later clocks stay in the list. */
+/* Updates are added in the order of ranks and tags, so that results are reproducible. Updates of later clocks stay in the list. */
 int tr_server_serve(struct tr_table *t, int64_t visible, int *did)
 {
     struct tr_serving *s = t->serving;
@@ -909,7 +914,8 @@ int tr_server_push(struct tr_table *t, int rank, const struct tr_message *m, con
 
 /* ---- rows ---- */
 
-/* Replies with the units at the positions that a message lists (hash storage: of the keys; sparse rows: of the requests). */
+/* Replies with the units at the positions that a message lists. With hash storage the message lists keys, and for sparse rows it
+ * lists struct tr_sparse_request. */
 static int server_rows(struct tr_table *t, int rank, const struct tr_message *m, const void *list,
                        size_t bytes)
 {
@@ -1014,7 +1020,8 @@ int tr_server_poll(void *what, int *did)
 
 /* ---- time that values are in flight ---- */
 
-/* Adds the time since the last change of state to way_seconds and hidden_seconds. */
+/* If a pull or push is in flight, adds the time since the last call to way_seconds, and also to hidden_seconds if this rank
+ * computes without waiting. */
 static void way_count(struct tr_tables *tables)
 {
     struct tr_way_now *way = &tables->way;
@@ -1040,7 +1047,7 @@ void tr_way_compute(struct tr_tables *tables, bool computes)
 {
     way_count(tables);
     tables->way.computes = computes;
-    tables->way.waits = 0; /* after a failed wait, tr_wait_end() was not called */
+    tables->way.waits = 0; /* a wait that failed did not call tr_wait_end() */
 }
 
 void tr_wait_begin(struct tr_tables *tables)

@@ -32,12 +32,14 @@ enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4, TR_FLAG_EXACT
 struct tr_message {
     uint32_t kind, table, tag;
     uint32_t reply; /* reply number; 0: no reply wanted */
-    /* entries first .. first + n - 1 of the key set; ask: index of the tr_answer, and bytes of the question; rows: n is the number
-     * of rows, which are listed behind the header; push of sparse rows: first is the number of the message in its clock */
+    /* In pulls and pushes by a key set: entries first .. first + n - 1. In TR_MESSAGE_ASK: `first` is the index of the tr_answer, n
+     * the bytes of the question. In TR_MESSAGE_ROWS: n rows are listed behind the header. In a push of sparse rows: `first` is the
+     * number of the message in its clock. */
     uint32_t first, n;
     uint32_t flags;
     int32_t owner; /* pull: rank that has registered the key set; it is on the node of the sender */
-    /* push: clock of the update; pull: version to be read, or -1; ask, and requests of sparse rows: maximum bytes of the answer */
+    /* In a push: clock of the update. In a pull: version to be read, or -1. In a question or a request of sparse rows: maximum
+     * bytes of the answer. */
     int64_t clock;
     int64_t seen; /* push: version of the share that the pusher last read, plus its own updates since */
 };
@@ -53,8 +55,9 @@ struct tr_reply_head {
 struct tr_sending {
     struct tr_sending *next;
     MPI_Request sent, acknowledged;
-    uint32_t *pending; /* counter that is decremented on completion, or NULL */
-    size_t room;       /* size of the body's buffer in bytes */
+    /* counter of messages in flight, decremented when the message is complete; may be NULL */
+    uint32_t *pending;
+    size_t room; /* size of the body's buffer in bytes */
     _Alignas(16) struct tr_message header;
     unsigned char body[];
 };
@@ -63,8 +66,9 @@ struct tr_sending {
  * tr_message_release(). TR_ERR_SYSTEM: out of memory. */
 int tr_message_new(struct tr_tables *tables, size_t room, struct tr_sending **message);
 
-/* Sends the header and `bytes` bytes of the body to a server. *pending is incremented now, and decremented when the message has
- * been sent and, for registrations and pushes with a reply number, acknowledged. pending may be NULL. */
+/* Sends the header and `bytes` bytes of the body to a server. *pending, a counter of messages in flight, is incremented now, and
+ * decremented when the message has been sent and, for registrations and pushes with a reply number, acknowledged. pending may be
+ * NULL. */
 void tr_message_send(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,
                      uint32_t *pending);
 
@@ -78,7 +82,7 @@ void tr_message_await(struct tr_tables *tables, struct tr_sending *message, MPI_
 /* Frees a message that was not sent. */
 void tr_message_release(struct tr_tables *tables, struct tr_sending *message);
 
-/* Detaches messages in flight from *pending, whose memory will be freed. */
+/* Detaches messages in flight from their counter *pending, whose memory will be freed. */
 void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending);
 
 /* Returns a reply number that no message in flight has. */
@@ -97,20 +101,20 @@ struct tr_wire tr_pull_wire(const struct tr_table *table, bool exact);
 
 /* ======== the server role ======== */
 
-/* Messages are handled in the order of arrival, without waiting. Key sets are identified by rank and tag. All functions are
+/* A server handles messages in the order of arrival, without waiting. Key sets are identified by rank and tag. All functions are
  * local. */
 
 /* Poll function: completes sends, then handles messages to this rank as a server. what: the tr_tables. */
 int tr_server_poll(void *what, int *did);
 
-/* Allocates and frees the server state of a table. */
+/* tr_server_open() allocates the server state of a table, tr_server_close() frees it. */
 int tr_server_open(struct tr_table *table);
 void tr_server_close(struct tr_table *table);
 
-/* Starts a stage at clock 0. */
+/* Prepares the server state of a table for a stage, which begins at clock 0. */
 void tr_server_begin(struct tr_table *table);
 
-/* Whether any key set is registered. */
+/* Returns whether any key set is registered for the table. */
 bool tr_server_has_clients(const struct tr_table *table);
 
 /* Call it after the hash map has been cleared: marks the slots of all key sets as unknown. */
@@ -133,15 +137,15 @@ int tr_server_push(struct tr_table *table, int rank, const struct tr_message *me
 struct tr_use {
     tr_function function;
     tr_share share;    /* share of this rank, if it is a server of the table */
-    int64_t *passed;   /* by pusher: it needs no versions < passed any more */
+    int64_t *passed;   /* passed[i]: pusher i does not need versions below this one any more */
     int64_t expired;   /* versions < expired are not needed any more */
     bool sums;         /* under BSP, the function gets one sum of all updates of a clock */
     char *sum;         /* sum of the updates of the current clock so far, units as in the share */
     uint64_t *touched; /* bit i: unit i has been added to the sum */
     size_t touched_words;
-    uint64_t *sorted; /* scratch: units of an update, to be sorted */
+    uint64_t *sorted; /* scratch memory in which the units of an update are sorted */
     size_t sorted_room;
-    uint32_t *unit; /* scratch: units and values of an update without zeros, or sorted */
+    uint32_t *unit; /* scratch memory: units and values of an update, without zeros or sorted */
     char *value;
     size_t unit_room, value_room;
 };
@@ -177,12 +181,14 @@ extern const size_t tr_builtin_answer_count;
 
 /* ======== time that values are in flight ======== */
 
-/* Call these when a pull or push of this rank starts, and when it ends. Time with at least one in flight is way_seconds. */
+/* Call tr_way_begin() when a pull or push of this rank starts, and tr_way_end() when it ends. way_seconds is the time with at least
+ * one pull or push in flight. */
 void tr_way_begin(struct tr_tables *tables);
 void tr_way_end(struct tr_tables *tables);
 
-/* Call tr_way_compute() when this rank starts and stops computing. Call the wait functions when it starts and stops waiting or
- * moving values; they can be nested. way_seconds during which the rank computes and does not wait are also hidden_seconds. */
+/* Call tr_way_compute() when this rank starts and stops computing. Call tr_wait_begin() when the rank starts to wait or to move
+ * values, and tr_wait_end() when it stops; calls can be nested. way_seconds during which the rank computes and does not wait are
+ * also hidden_seconds. */
 void tr_way_compute(struct tr_tables *tables, bool computes);
 void tr_wait_begin(struct tr_tables *tables);
 void tr_wait_end(struct tr_tables *tables);

@@ -47,7 +47,7 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
         int rank = tr_table_server_rank(t, server);
         if (!tr_same_node(tr, rank)) continue;
         uint64_t units = t->sparse ? 0 : tr_partition_share(&t->partition, server);
-        int number = 0; /* of `rank` on the node, where ranks have the order of tr->world */
+        int number = 0; /* index of `rank` among the ranks of the node, which are in the order of tr->world */
         for (int r = 0; r < rank; r++) number += tr_same_node(tr, r);
         char *share = t->memory.part[number].at;
         t->line[server] = (struct tr_share_line *)(void *)(share + share_values_bytes(t, units));
@@ -69,9 +69,9 @@ int tr_share_open(struct tr_table *t, const tr_table_options *options)
             }
         }
     }
-    if (options->initial != TR_INITIAL_ZERO) /* before another rank reads the values */
-        tr_meet(tr, tr->node, "the ranks of this node to fill a table");
-    /* opens a window over the shares if ranks access them by RMA */
+    /* the initial values must be complete before another rank reads them */
+    if (options->initial != TR_INITIAL_ZERO) tr_meet(tr, tr->node, "the ranks of this node to fill a table");
+    /* opens an RMA window over the shares, unless no rank accesses them by RMA */
     bool far = tr->layout.nodes > 1 || t->route == TR_ROUTE_GET;
     if (!far || t->hash || t->sparse) return TR_OK;
     void *own = t->server >= 0 ? t->share[t->server] : NULL;
@@ -146,17 +146,19 @@ void tr_share_copy(const struct tr_table *t, uint32_t server, uint32_t position,
 
 enum {
     SPLIT_AT = TR_HASH_PAGE_KEYS / 6 * 5, /* a page with this number of keys is split before one is added */
-    SPREAD = 6,           /* maximum by which the depth of a page may exceed log2 of the number of pages */
-    DEEPEST = 31,         /* maximum depth of a page */
-    BATCH = 32,           /* number of keys that are looked up together */
-    FIRST_SLOTS = 256,    /* initial capacity */
-    SMALL_PAGE = 1 << 16, /* areas grow by multiples of this, the largest page size of supported systems */
+    SPREAD = 6,        /* maximum by which the depth of a page may exceed log2 of the number of pages */
+    DEEPEST = 31,      /* maximum depth of a page */
+    BATCH = 32,        /* number of keys that are looked up together */
+    FIRST_SLOTS = 256, /* initial capacity */
+    /* areas grow by multiples of this size, the largest page size of supported systems */
+    SMALL_PAGE = 1 << 16,
     HUGE_PAGE = 2 << 20,
     LARGE_AREA = 4 * HUGE_PAGE, /* areas of at least this size are aligned to huge pages */
 };
 
 struct bucket {
-    uint8_t tag[TR_HASH_PLACES]; /* 0: the place is free; places are filled in ascending order */
+    /* tag of the key at each place; 0: the place is free. Places are filled in ascending order */
+    uint8_t tag[TR_HASH_PLACES];
     uint8_t passed; /* 1: the bucket was full when a key was added, so a later bucket has the key */
     uint8_t pad[3];
     uint32_t slot[TR_HASH_PLACES];
@@ -167,7 +169,7 @@ struct page {
     struct bucket bucket[TR_HASH_BUCKETS];
 };
 
-/* Fill of a page. It is not part of the page, so that adding a key writes to one cache line of the page only. */
+/* Fill of a page. This struct is not part of the page, so that adding a key writes to one cache line of the page only. */
 struct fill {
     uint16_t keys;
     uint16_t depth; /* bits of the hash that all keys of the page have in common */
@@ -199,7 +201,7 @@ static bool area_resize(struct tr_hash_area *area, size_t bytes)
 }
 
 /* Ensures that an area has room for n items. It grows by half, so that few calls change its size, or, if memory is short, by the
- * minimum. what: its content, for the error message. */
+ * minimum. what: content of the area, for the error message. */
 static int area_grow(struct tr_hash_area *area, size_t n, size_t size, const char *what)
 {
     size_t bytes;
@@ -367,7 +369,7 @@ static int hashmap_add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, u
         if (m->count == m->capacity && hashmap_grow_arrays(m, tr_min_size(wanted, TR_NO_SLOT)) != TR_OK)
             TR_TRY(hashmap_grow_arrays(m, (size_t)m->count + 1));
         const struct fill *fill = &((struct fill *)m->fill.at)[hash_page_number(m, hash)];
-        /* limits the directory, which keys that were chosen to have equal hash bits could make arbitrarily large */
+        /* limits the size of the directory: keys that were chosen to have equal hash bits could make it arbitrarily large */
         bool may_split = fill->depth < DEEPEST && (UINT64_C(1) << fill->depth) <= (uint64_t)m->pages
                                                                                       << SPREAD;
         if (fill->keys >= SPLIT_AT && may_split) TR_TRY(hashmap_split(m, hash));
@@ -385,8 +387,8 @@ static int hashmap_add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, u
 
 /* ---- many keys ---- */
 
-/* Looks up n <= BATCH keys in their first buckets, with overlapping cache misses. Returns a bit for each key. It is set if slot[i]
- * may be wrong, because another key has the same tag, or the key may be in a later bucket. */
+/* Looks up n <= BATCH keys in their first buckets, with overlapping cache misses. Returns a bit for each key. The bit is set if
+ * slot[i] may be wrong, because another key has the same tag, or because the key may be in a later bucket. */
 static uint32_t hashmap_find_some(const struct tr_hashmap *m, const tr_key *key, size_t n, uint64_t *hash,
                                   uint32_t *slot)
 {
@@ -403,7 +405,7 @@ static uint32_t hashmap_find_some(const struct tr_hashmap *m, const tr_key *key,
         slot[i] = found ? bucket[i]->slot[__builtin_ctz(found)] : TR_NO_SLOT;
         unsure |= (uint32_t)(!found && bucket[i]->passed) << i;
         if (found) __builtin_prefetch((const tr_key *)m->key.at + slot[i]);
-        else __builtin_prefetch(bucket[i] + 1); /* mostly the next bucket that will be inspected */
+        else __builtin_prefetch(bucket[i] + 1); /* the bucket that is probably inspected next */
     }
     for (size_t i = 0; i < n; i++)
         unsure |= (uint32_t)(slot[i] != TR_NO_SLOT && tr_hashmap_key(m, slot[i]) != key[i]) << i;
@@ -524,8 +526,8 @@ void tr_hash_list_forget(struct tr_hash_list *l)
     l->seen = 0;
 }
 
-/* Collects at most BATCH absent keys of the list. among: n indices in the list (NULL: 0 .. n-1), of which those from *from on are
- * inspected. Writes the keys, and their indices in the list to `at`; returns their number. */
+/* Collects at most BATCH absent keys of the list. among: n indices in the list (NULL: 0 .. n-1). Inspects among[*from] and the
+ * following ones, and advances *from. Writes the keys, and their indices in the list to `at`; returns their number. */
 static uint32_t hash_list_next_absent(const struct tr_hash_list *l, const uint32_t *among, uint32_t *from,
                                       uint32_t n, tr_key *key, uint32_t *at)
 {
@@ -639,7 +641,7 @@ static void sparse_clear_row(struct tr_sparse *s, struct tr_sparse_row *row)
     *row = (struct tr_sparse_row){.n = 0};
 }
 
-/* Whether a value is zero; -0 is. */
+/* Returns whether a value is zero; -0 counts as zero. */
 static bool sparse_is_zero(bool real, uint32_t bits)
 {
     return real ? bits << 1 == 0 : bits == 0;
@@ -664,7 +666,7 @@ int tr_sparse_add(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32
     uint32_t wanted = (uint32_t)all;
     if (wanted > row->room) TR_TRY(sparse_set_capacity(s, row, wanted + (row->room > 0 ? wanted / 4 : 0)));
     /* Merges row and update from the end, so that no entry is overwritten before it is read. When k is 0, the remaining entries of
-     * the row are where they belong. */
+     * the row already have their final places. */
     const uint32_t *added = value;
     uint32_t *values = tr_sparse_values(row), i = row->n, k = n, kept = 0;
     bool whole = true;
@@ -699,7 +701,7 @@ int tr_sparse_add(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32
     if (row->n == 0) {
         sparse_clear_row(s, row);
     } else if (row->room > SMALL && row->n < row->room / 4) {
-        (void)sparse_set_capacity(s, row, row->n + row->n / 4); /* without memory, the capacity stays */
+        (void)sparse_set_capacity(s, row, row->n + row->n / 4); /* if memory is short, the capacity stays */
     }
     return TR_OK;
 }

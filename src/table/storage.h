@@ -9,16 +9,18 @@
 #include "table/plan.h"
 #include "trireme/table.h"
 
-/* Allocates the share of this rank, writes its initial values, and sets the addresses of all shares on this node. Opens an RMA
- * window if ranks of other nodes access the table. Both functions are collective over all ranks. */
+/* tr_share_open() allocates the share of this rank, writes its initial values, and sets the addresses of all shares on this node.
+ * It opens an RMA window if ranks of other nodes access the table. Both functions are collective over all ranks. */
 int tr_share_open(struct tr_table *table, const tr_table_options *options);
 void tr_share_close(struct tr_table *table);
 
-/* Adds the units of a segment in the memory of a view to a share in shared memory. Other ranks may add at the same time. */
+/* Adds the units of a segment in the memory of a view to a share in shared memory, under the locks of the share: other ranks may
+ * add at the same time. */
 void tr_share_add_view(struct tr_table *table, uint32_t server, const struct tr_segment *segment,
                        const void *view);
 
-/* Adds n packed units to this rank's share: at the ascending positions or, if position is NULL, from position `first` on. */
+/* Adds n packed units to this rank's share, under its locks: at the ascending positions or, if position is NULL, from position
+ * `first` on. */
 void tr_share_add(struct tr_table *table, const uint32_t *position, uint32_t first, uint32_t n,
                   const char *values);
 
@@ -42,7 +44,7 @@ void tr_share_copy(const struct tr_table *table, uint32_t server, uint32_t posit
 /* The slot of an absent key. */
 #define TR_NO_SLOT UINT32_MAX
 
-/* TR_HASH_PAGE_KEYS: maximum number of keys that one call moves. */
+/* TR_HASH_PAGE_KEYS: places of a page, which limit the number of keys that one call moves. */
 enum { TR_HASH_ARRAYS = 8, TR_HASH_BUCKETS = 64, TR_HASH_PLACES = 12 };
 enum { TR_HASH_PAGE_KEYS = TR_HASH_BUCKETS * TR_HASH_PLACES };
 
@@ -58,7 +60,7 @@ struct tr_hashmap {
     uint32_t arrays;
     size_t slot_bytes[TR_HASH_ARRAYS];
     struct tr_hash_area array[TR_HASH_ARRAYS]; /* array[i] has capacity × slot_bytes[i] bytes */
-    struct tr_hash_area key;                   /* by slot */
+    struct tr_hash_area key;                   /* keys in the order of slots */
 
     struct tr_hash_area page, fill, directory;
     uint32_t pages;
@@ -71,7 +73,7 @@ struct tr_hashmap {
 int tr_hashmap_open(const size_t *slot_bytes, uint32_t arrays, struct tr_hashmap *map);
 void tr_hashmap_close(struct tr_hashmap *map);
 
-/* Appends an array of zeros; existing arrays are not moved. On errors (as above) the map is unchanged. */
+/* Appends an array of zeros; existing arrays are not moved. On the errors of tr_hashmap_open() the map is unchanged. */
 int tr_hashmap_add_array(struct tr_hashmap *map, size_t slot_bytes);
 
 /* Frees all arrays except the first `arrays` ones. */
@@ -103,7 +105,7 @@ size_t tr_hashmap_memory(const struct tr_hashmap *map);
 struct tr_hash_list {
     uint32_t n;
     tr_key *key;     /* ascending */
-    uint32_t *slot;  /* by key; TR_NO_SLOT: the key was absent at the last look-up */
+    uint32_t *slot;  /* slot of each key; TR_NO_SLOT: the key was absent at the last look-up */
     uint32_t absent; /* number of keys with TR_NO_SLOT */
     uint32_t seen;   /* number of keys of the map at the last look-up */
 };
@@ -119,8 +121,8 @@ void tr_hash_list_forget(struct tr_hash_list *list);
 /* Looks up absent keys again, if the map has grown. Call it before slots are read. */
 void tr_hash_list_refresh(struct tr_hash_list *list, const struct tr_hashmap *map);
 
-/* Adds those of the n keys with the ascending indices at[0 .. n-1] in the list that are absent. Call it before slots are written.
- * TR_ERR_SYSTEM: out of memory; list and map are consistent, and the call can be repeated. */
+/* Adds keys of the list to the map if they are absent: those with the ascending indices at[0 .. n-1] in the list. Call it before
+ * slots are written. TR_ERR_SYSTEM: out of memory; list and map are consistent, and the call can be repeated. */
 int tr_hash_list_add(struct tr_hash_list *list, struct tr_hashmap *map, const uint32_t *at, uint32_t n);
 
 /* ======== sparse rows ========
@@ -137,10 +139,11 @@ struct tr_sparse_row {
     uint32_t *column; /* `room` columns, followed by `room` values of 4 bytes each */
 };
 
-/* A row that was read or copied. Initialize it with zeros. */
+/* A row that was read or copied. Initialize the struct with zeros; the caller frees `column` and `value`. */
 struct tr_sparse_entries {
     uint32_t n;
-    uint32_t *column, *value; /* 4 bytes per entry; NULL until the first tr_sparse_reserve() */
+    /* column and value (float or int32_t) of each entry; NULL until tr_sparse_reserve() */
+    uint32_t *column, *value;
     size_t column_room, value_room;
 };
 
@@ -192,7 +195,7 @@ int tr_sparse_read(bool real, uint64_t width, const unsigned char **at, const un
 
 /* ---- requests ---- */
 
-/* A request for the columns >= from of a row. */
+/* A request for the entries of a row whose columns are `from` or above. */
 struct tr_sparse_request {
     uint32_t position, from;
 };

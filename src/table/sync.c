@@ -15,20 +15,21 @@ struct clock_board {
     struct clock_line node;  /* minima and maxima over the ranks of this node */
     struct clock_line rank[];
 };
-enum { DOES, REACHED, COMPUTED, SERVED, HELD }; /* words of an activity line: tr_rank_seen, times in µs */
+/* words of an activity line: the members of struct tr_rank_seen, with times in µs */
+enum { DOES, REACHED, COMPUTED, SERVED, HELD };
 
 struct tr_clock {
     tr_context *tr;
     struct tr_shm memory;            /* contains the board */
     struct clock_board *board;       /* board of this node */
-    struct clock_line *mine, *doing; /* words and activity of this rank */
+    struct clock_line *mine, *doing; /* line with the words of this rank, and line with its activity */
     /* With several nodes, `nodes` is a window over node_line on rank 0, and `worlds` one over the world line of each node. */
     MPI_Win nodes, worlds;
     int64_t *node_line;           /* rank 0: minima and maxima of each node; else NULL */
-    int *head;                    /* by node: the rank that has its board in the window */
-    struct tr_rank_seen *heard;   /* rank 0: by rank: activity that ranks of other nodes have reported */
+    int *head;                    /* head[node]: the rank that offers the board of that node in the window */
+    struct tr_rank_seen *heard;   /* rank 0: activity that each rank of another node has reported last */
     int64_t sent[TR_CLOCK_WORDS]; /* rank 0: values that were published last */
-    bool resetting;               /* rank 0 publishes nothing while words are set to 0 */
+    bool resetting;               /* words are being set to 0, so rank 0 publishes nothing */
 };
 
 static int64_t clock_load(const _Atomic int64_t *word)
@@ -52,7 +53,7 @@ static bool clock_raise(_Atomic int64_t *word, int64_t value)
 
 /* ---- raising ---- */
 
-/* Raises a word in the window of another rank. Because of MPI_MAX, the order of arrival does not matter. */
+/* Raises a word in the window of another rank by an accumulate with MPI_MAX, so that the order of arrival does not matter. */
 static void clock_send(MPI_Win window, int rank, int at, const int64_t *value)
 {
     MPI_Accumulate(value, 1, MPI_INT64_T, rank, at, 1, MPI_INT64_T, MPI_MAX, window);
@@ -69,7 +70,7 @@ static void clock_publish(struct tr_clock *c, int word, int64_t value)
         if (c->head[node] != 0) clock_send(c->worlds, c->head[node], word, &c->sent[word]);
 }
 
-/* Publishes the minimum or maximum of this node: to all ranks if there is one node, else to the scheduler. */
+/* Publishes the minimum or maximum of this node: to all ranks if there is one node, otherwise to the scheduler. */
 static void clock_report(struct tr_clock *c, int word, int64_t value)
 {
     tr_context *tr = c->tr;
@@ -87,8 +88,8 @@ static int64_t clock_least(const struct tr_clock *c, int word)
     return least;
 }
 
-/* Recomputes the minimum of a word over the node, and publishes it if it has grown. Repeats this until it is stable, because
- * another rank may raise its word meanwhile and still see the old minimum. */
+/* Recomputes the minimum of a word over the node, and publishes it if it has grown. Repeats this until the minimum is stable,
+ * because another rank may raise its word meanwhile and still see the old minimum. */
 static void clock_raise_node(struct tr_clock *c, int word)
 {
     int64_t least = clock_least(c, word), next;
@@ -107,7 +108,8 @@ void tr_clock_raise(struct tr_clock *c, enum tr_clock_word word, int64_t value)
     } else {
         int64_t old = clock_load(&c->mine->word[word]);
         if (value <= old) return;
-        /* sequentially consistent: of two ranks that raise their words together, at least one sees both */
+        /* these accesses are sequentially consistent: if two ranks raise their words together, at least one rank sees both new
+         * values */
         atomic_store(&c->mine->word[word], value);
         if (old <= atomic_load(&c->board->node.word[word])) clock_raise_node(c, (int)word);
     }
@@ -195,7 +197,7 @@ static int64_t sync_written(const struct tr_sync *s)
 
 /* ---- waiting ---- */
 
-/* Whether a pull for `clock` may read: all updates of clocks < clock - staleness are in the tables. */
+/* Returns whether a pull for `clock` may read: all updates of clocks < clock - staleness are in the tables. */
 static bool sync_may_read(const struct tr_sync *s, int64_t clock)
 {
     return !s->running || s->staleness == INT64_MAX || sync_written(s) >= clock - s->staleness;
@@ -221,7 +223,7 @@ static int sync_wait_for_push(struct tr_sync *s, const struct tr_view_state *v)
 
 /* ---- progress of this rank ---- */
 
-/* The lowest version of this server's shares; INT64_MAX: none of its tables keeps versions. */
+/* Returns the lowest version of this server's shares; INT64_MAX: none of its tables keeps versions. */
 static int64_t sync_own_version(const struct tr_sync *s)
 {
     int64_t least = INT64_MAX;
@@ -236,14 +238,14 @@ static int64_t sync_own_version(const struct tr_sync *s)
 
 /* ---- pulling a view ---- */
 
-/* Whether the last merge has brought the values that a pull for `clock` needs. */
+/* Returns whether the last merge has brought the values that a pull for `clock` needs. */
 static bool view_has_merged_value(const struct tr_sync *s, const struct tr_view_state *v, int64_t clock)
 {
     int64_t since = clock - v->merged_for;
     return s->running && v->merged_for >= 0 && since >= 0 && since < v->view.table->every;
 }
 
-/* Whether updates of the view are merged, and its table is not updated in this clock (tr_table_update_every()). */
+/* Returns whether updates of the view are merged, but its table is not updated in this clock (tr_table_update_every()). */
 static bool view_rests(const struct tr_sync *s, const struct tr_view_state *v)
 {
     return v->merged && tr_table_next_update(v->view.table, s->now) > s->now;
@@ -295,12 +297,14 @@ int tr_view_prefetch(tr_view *view)
     if (v->ahead_started || (!v->group && tr_view_reads_near(v))) return TR_OK;
     /* with a server function, only the server knows how this worker's own update changes the values */
     if (view->table->use || s->caching) return TR_OK;
-    if (v->node_pull && !tr_sync_lockstep(s) && !v->group) return TR_OK; /* tr_view_push() replaces this */
+    /* for such views tr_view_push() uses the latest node pull instead of a prefetch */
+    if (v->node_pull && !tr_sync_lockstep(s) && !v->group) return TR_OK;
     return prefetch_want(s, v);
 }
 
-/* Whether a view keeps its values over several clocks. The worker's own updates are added to these values. That is not possible if
- * updates are gradients, whose steps only the servers know, or in a group, whose members do not know each other's updates. */
+/* Returns whether a view keeps its values over several clocks. The worker's own updates are added to these values. That is not
+ * possible if updates are gradients, whose steps only the servers know, or in a group, whose members do not know each other's
+ * updates. */
 static bool view_is_cached(const struct tr_sync *s, const struct tr_view_state *v)
 {
     const struct tr_use *use = v->view.table->use;
@@ -379,18 +383,19 @@ int tr_view_push(tr_view *view)
     tr_wait_begin(tr->tables);
     TR_TRY(sync_wait_for_push(s, v));
     /* If a node pull has values that lack only this push and are new enough for the next clock, uses them as a prefetch (node
-     * pulls, view.h). That requires that the effect of the push is known: updates are simply added, and come from this worker. */
+     * pulls, view.h). This is possible only if the worker knows the effect of the push: updates are simply added, and come from
+     * this worker alone. */
     bool adds = !view->table->use && !s->caching && !v->group;
     if (v->node_pull && !tr_sync_lockstep(s) && s->counting && adds && !v->ahead_started &&
         !tr_pull_busy(view) && sync_may_read(s, s->now + 1) &&
         tr_node_pull_has_news(v->node_pull, s->now + 1 - s->staleness))
         TR_TRY(prefetch_want(s, v));
-    if (v->ahead_started) { /* adds the update that is pushed now to the prefetched copy */
+    if (v->ahead_started) { /* the prefetched copy lacks the update that is pushed now: adds it */
         TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "the prefetch of table %s", view->table->name);
         tr_add_elements(view->table->dtype, elements, view->delta, v->ahead);
     }
-    if (view_is_cached(s, v)) /* because a worker always sees its own updates */
-        tr_add_elements(view->table->dtype, elements, view->delta, view->value);
+    /* adds the update to the cached values, because a worker always sees its own updates */
+    if (view_is_cached(s, v)) tr_add_elements(view->table->dtype, elements, view->delta, view->value);
     tr_clock_raise(s->clock, TR_CLOCK_READ, s->now + 1);
     if (tr_sync_lockstep(s) && view->table->push == TR_PUSH_ACCUMULATE && v->channel) {
         waited = tr_now();
@@ -436,7 +441,7 @@ int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void
     double begin = tr_now(), pushed, waited, computed = 0;
     bool lockstep = tr_sync_lockstep(s), inside = s->running && s->counting;
     bool subscribed = lockstep && inside && tr_subscription_has(t, keys, n);
-    /* a worker that has pushed counts as having read, so under BSP updates of this clock may be visible already */
+    /* after a push, other ranks assume that this worker has read; so under BSP updates of this clock may be visible already */
     for (size_t i = 0; i < t->tr->tables->view_count && s->running && lockstep; i++)
         if (t->tr->tables->views[i]->push_clock >= s->now)
             return tr_fail(TR_ERR_INTERNAL,
@@ -485,7 +490,7 @@ int tr_sync_next(struct tr_sync *s)
 {
     struct tr_tables *tables = s->tr->tables;
     double begin = tr_now();
-    /* views that are not merged and not of a group have a zero delta since the start of the push */
+    /* only merged views and group views need a wait: of other views, delta is zero since the start of the push */
     for (size_t i = 0; i < tables->view_count; i++) {
         const struct tr_view_state *v = tables->views[i];
         if ((v->merged || v->group) && !view_rests(s, v)) TR_TRY(sync_wait_for_push(s, v));
@@ -502,7 +507,8 @@ int tr_sync_tick(struct tr_sync *s)
         struct tr_view_state *v = tables->views[i];
         if (!tr_sync_lockstep(s) || !v->view.delta || v->push_clock >= s->now || view_rests(s, v)) continue;
         TR_TRY(tr_view_push(&v->view));
-        tables->traffic.pushes--; /* an empty push, only because servers wait for it, is not counted */
+        /* this empty push, which is sent only because servers wait for it, is not counted */
+        tables->traffic.pushes--;
     }
     for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_rows_end_clock(tables->table[i], s->now));
     for (size_t i = 0; i < tables->count; i++) { /* starts merges without an update of this worker */
@@ -539,7 +545,8 @@ static int sync_poll(void *what, int *did)
     if (tables->status != TR_OK && !tr_clock_get(s->clock, TR_CLOCK_FAILED))
         tr_clock_raise(s->clock, TR_CLOCK_FAILED, 1);
     /* A server that is no worker starts every merge below the clock limit, since this merge will take place. Held updates of views
-     * are added when all workers have read for their clock, those of sparse rows when all workers' rows have arrived as well. */
+     * are added when all workers have read for the clock of the update. Held rows are added when, in addition, the rows of all
+     * workers have arrived. */
     int64_t limit = tr_clock_get(s->clock, TR_CLOCK_LIMIT), pushed = s->now;
     for (size_t i = 0; i < tables->count; i++) {
         struct tr_table *t = tables->table[i];
@@ -558,7 +565,7 @@ static int sync_poll(void *what, int *did)
     int64_t now = s->works && !s->left ? s->now : INT64_MAX;
     for (size_t i = 0; i < tables->view_count; i++) {
         const struct tr_view_state *v = tables->views[i];
-        bool merges = v->merged && v->channel; /* tr_merge_done() includes these updates */
+        bool merges = v->merged && v->channel; /* updates of these views are included in tr_merge_done() */
         if (!merges && tr_push_busy(&v->view) && v->push_clock < now) now = v->push_clock;
     }
     for (size_t i = 0; i < tables->count; i++) {
@@ -584,12 +591,12 @@ int tr_sync_begin(struct tr_sync *s)
     s->tells_rows = false;
     for (size_t i = 0; i < tr->tables->count; i++)
         if (works && tr_rows_wait(tr->tables->table[i])) s->tells_rows = true;
-    /* words in which this rank takes part */
+    /* the words to whose minimum this rank contributes */
     const bool counts[TR_CLOCK_MINIMA] = {[TR_CLOCK_WRITTEN] = owes,
                                           [TR_CLOCK_READ] = works,
                                           [TR_CLOCK_PUSHED] = s->tells_rows,
                                           [TR_CLOCK_VERSION] = sync_own_version(s) != INT64_MAX};
-    bool first = true; /* this rank is the lowest participant of its node */
+    bool first = true; /* this rank is the first participant of its node */
     for (int rank = 0; rank < tr->rank; rank++)
         if (tr_same_node(tr, rank) && tr_participates(tr->active, rank)) first = false;
     c->resetting = true;
@@ -601,7 +608,7 @@ int tr_sync_begin(struct tr_sync *s)
         if (first) atomic_store(&c->board->node.word[word], 0);
         c->sent[word] = 0;
     }
-    /* a node without participants takes no part in minima */
+    /* a node without participants does not count in minima: its minima are INT64_MAX */
     for (int i = 0; c->node_line && i < tr->layout.nodes * TR_CLOCK_WORDS; i++)
         c->node_line[i] = i % TR_CLOCK_WORDS < TR_CLOCK_MINIMA ? INT64_MAX : 0;
     for (int rank = 0; c->node_line && rank < tr->size; rank++)
@@ -639,7 +646,7 @@ int tr_sync_barrier(struct tr_sync *s)
          * can read at later clocks. Under BSP all workers end at the same clock, and servers may still be adding updates. */
         bool lockstep = tr_sync_lockstep(s);
         s->left = !lockstep;
-        /* cancels prefetches for a clock that will not be run */
+        /* cancels prefetches for clocks that will not run */
         for (size_t i = 0; i < tr->tables->view_count; i++)
             if (tr->tables->views[i]->ahead_clock > s->now) tr->tables->views[i]->ahead_wanted = false;
         TR_WAIT_UNTIL(tr, s->written >= s->now, "own updates of clock %lld to arrive", (long long)s->now - 1);

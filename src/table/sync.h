@@ -12,23 +12,23 @@
 struct tr_sync {
     tr_context *tr;
     struct tr_clock *clock;
-    int64_t staleness; /* INT64_MAX: asynchronous */
+    int64_t staleness; /* maximum staleness in clocks (see above); INT64_MAX: asynchronous */
     bool caching;      /* views are read again only when staleness demands it (sync.pull: stale) */
     bool running;      /* a stage runs in which this rank is a worker or, under BSP, a server */
     bool tells_rows;   /* this worker raises TR_CLOCK_PUSHED, for which servers of sparse rows wait */
     bool counting;     /* clocks are running: between tr_sync_count() and the end of the stage */
     bool works;        /* this rank is a worker of the stage */
     bool left;         /* not under BSP: this worker has ended its last clock of the stage */
-    bool stands_in;    /* a call of tr_sync_stand_in() is pulling */
+    bool stands_in;    /* tr_sync_stand_in() is running, and pulls for the group */
     int64_t now;       /* current clock of this worker: the number of clocks that it has ended */
     int64_t written;   /* value of TR_CLOCK_WRITTEN that this rank reported last */
 };
 
-/* Open and close tr->sync. Collective over all ranks. */
+/* tr_sync_open() makes tr->sync, tr_sync_close() frees it. Both are collective over all ranks. */
 int tr_sync_open(tr_context *tr);
 void tr_sync_close(tr_context *tr);
 
-/* Whether the job runs under BSP. */
+/* Returns whether the job runs under BSP. */
 static inline bool tr_sync_lockstep(const struct tr_sync *sync)
 {
     return sync->staleness == 0;
@@ -76,18 +76,18 @@ int tr_sync_continue(struct tr_sync *sync);
  * the square of the number of ranks, and a rank reads a clock without waiting for another rank. */
 
 enum tr_clock_word {
-    /* minima, over the ranks that take part in the word (see tr_sync_begin()) */
-    TR_CLOCK_WRITTEN, /* all updates of the rank for clocks < written are in the tables */
-    TR_CLOCK_READ,    /* the worker has finished reading for clocks < read */
-    TR_CLOCK_PUSHED,  /* rows that the worker pushed in clocks < pushed have reached their servers (BSP) */
-    TR_CLOCK_VERSION, /* all shares of the server contain an update of clock version - 1 (DynSGD, section 6) */
+    /* words of which ranks read the minimum over the ranks that contribute (see tr_sync_begin()) */
+    TR_CLOCK_WRITTEN, /* `written`: all updates of the rank for clocks < written are in the tables */
+    TR_CLOCK_READ,    /* `read`: the worker has finished reading for clocks < read */
+    TR_CLOCK_PUSHED,  /* `pushed`, BSP: rows that the worker pushed in clocks < pushed are at the servers */
+    TR_CLOCK_VERSION, /* `version`: all shares of the server have an update of clock version - 1 (DynSGD) */
     TR_CLOCK_MINIMA,
-    /* maxima over all ranks */
+    /* words of which ranks read the maximum over all ranks */
     TR_CLOCK_ASKED = TR_CLOCK_MINIMA, /* number of the latest evaluation that a worker asks for */
     TR_CLOCK_FAILED,                  /* 1: a server function has failed, and workers stop computing */
     TR_CLOCK_MAXIMA,
-    /* raised by the scheduler only */
-    TR_CLOCK_LIMIT = TR_CLOCK_MAXIMA, /* all workers will run all clocks < limit */
+    /* words that only the scheduler raises */
+    TR_CLOCK_LIMIT = TR_CLOCK_MAXIMA, /* `limit`: all workers will run all clocks < limit */
     TR_CLOCK_STOPPED,                 /* 1: the limit is final */
     TR_CLOCK_CALLED,                  /* number of the next pause, at which all workers meet at a barrier */
     TR_CLOCK_WORDS
@@ -102,19 +102,19 @@ void tr_clock_leave(struct tr_clock *clock);
 /* Raises this rank's word to `value`, if the word is lower. */
 void tr_clock_raise(struct tr_clock *clock, enum tr_clock_word word, int64_t value);
 
-/* The minimum or maximum of a word over all ranks, as last published to this node. */
+/* Returns the minimum or maximum of a word over all ranks, as last published to this node. */
 int64_t tr_clock_get(const struct tr_clock *clock, enum tr_clock_word word);
 
 /* ---- activity of each rank, for the monitor: a cache line per rank, which rank 0 reads ---- */
 
 enum tr_rank_state {
-    TR_RANK_STANDS, /* is not used, or is only a server */
+    TR_RANK_STANDS, /* the rank is not used, or is only a server */
     TR_RANK_COMPUTES,
     TR_RANK_EVALUATES,
     TR_RANK_PULLS,
     TR_RANK_PUSHES,
-    TR_RANK_WAITS, /* waits for other workers */
-    TR_RANK_SAVES, /* copies its part of a checkpoint */
+    TR_RANK_WAITS, /* the rank waits for other workers */
+    TR_RANK_SAVES, /* the rank copies its part of a checkpoint */
     TR_RANK_STATES
 };
 
@@ -129,7 +129,7 @@ struct tr_rank_seen {
 /* Sets the state of this rank, and returns the previous state. */
 enum tr_rank_state tr_clock_say(struct tr_clock *clock, enum tr_rank_state state);
 
-/* Sets state, clock and seconds of this rank's activity. */
+/* Publishes the state, clock and seconds of `seen` as the activity of this rank. */
 void tr_clock_count(struct tr_clock *clock, struct tr_rank_seen seen);
 
 /* On rank 0: stores the activity of a rank of another node, as it has reported it. */

@@ -144,7 +144,8 @@ static int table_fill(struct tr_table *t, const char *name, enum tr_dtype dtype,
     return TR_GROW(&tr->tables->table, &tr->tables->capacity, tr->tables->count + 1);
 }
 
-/* Performs tr_table_create_with(). The table has the same server 0 as `like`, unless NULL. Collective over all ranks. */
+/* Performs tr_table_create_with(). The table has the same server 0 as the table `like`, unless `like` is NULL. Collective over all
+ * ranks. */
 static int table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
                       const tr_table_options *options, const struct tr_table *like, struct tr_table **table)
 {
@@ -290,7 +291,8 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
     MPI_Request request;
     MPI_Iallreduce(&bytes, moved, 1, MPI_UINT64_T, MPI_SUM, tr->world, &request);
     TR_TRY(tr_wait_request(tr, &request, "all servers to hand over their shares"));
-    /* exchanges old and new table, because the caller's pointer must stay valid, and keeps settings that options do not contain */
+    /* exchanges the contents of the old and the new table, because the caller's pointer must stay valid; keeps settings that
+     * options do not contain */
     struct tr_table was = *t;
     *t = *new;
     *new = was;
@@ -307,7 +309,7 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
 
 /* ---- opening and closing ---- */
 
-/* Poll functions in the order of calls: first the one that sends replies. */
+/* Poll functions in the order in which they are called. tr_server_poll(), which sends replies to other ranks, is the first. */
 static tr_poll_fn *const polls[] = {tr_server_poll, tr_merge_poll, tr_rows_poll, tr_view_poll};
 
 int tr_tables_open(tr_context *tr)
@@ -383,7 +385,7 @@ int tr_tables_ready(tr_context *tr)
         TR_TRY(tr_use_begin(tables->table[i]));
         TR_TRY(tr_rows_begin(tables->table[i]));
     }
-    TR_TRY(tr_node_pull_open(tr)); /* registers key sets; must precede tr_merge_open() */
+    TR_TRY(tr_node_pull_open(tr)); /* registers key sets, so it must precede tr_merge_open() */
     for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_merge_open(tables->table[i]));
     return TR_OK;
 }
@@ -413,7 +415,7 @@ static bool table_counts_pushers(const struct tr_table *t)
 int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend)
 {
     const struct tr_tables *tables = tr->tables;
-    TR_FREED int *open = NULL; /* by table: 1 if a view of it is open on a rank */
+    TR_FREED int *open = NULL; /* open[i]: 1 if a view of table i is open on a rank */
     *needed = false;
     *can_suspend = true;
     if (tables->count == 0) return TR_OK;
@@ -463,7 +465,7 @@ int tr_tables_suspend(tr_context *tr, bool resumes, struct tr_suspended *s)
     suspended_free(s);
     TR_TRY(TR_NEW(&s->table, tables->count));
     s->tables = tables->count;
-    /* servers must not wait for these views in other stages */
+    /* the views are ended, so that servers do not wait for them in other stages */
     while (!resumes && tables->view_count > 0) tr_view_end(tables->views[0]);
     suspended_swap(tables, s);
     return TR_OK;

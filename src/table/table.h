@@ -39,7 +39,7 @@
 struct tr_traffic {
     uint64_t bytes_pulled, bytes_pushed;
     uint64_t pulls, pushes, messages;
-    struct tr_filter_counts filtered; /* units of updates that passed a filter */
+    struct tr_filter_counts filtered; /* numbers of units that a filter has seen, held back and dropped */
     double wait_seconds, pull_seconds, push_seconds;
     double way_seconds;    /* time with at least one pull or push of this rank in flight */
     double hidden_seconds; /* the part of way_seconds during which this rank computed without waiting */
@@ -48,7 +48,7 @@ struct tr_traffic {
 /* Costs of the server role on this rank. */
 struct tr_service {
     double seconds;   /* time spent handling messages */
-    double at_seams;  /* number of polls during computation that made progress */
+    double at_seams;  /* number of polls during computation (at seams, tr_seam()) that made progress */
     double under_way; /* number of own updates that were in flight when this rank pulled for the next clock */
     double share_bytes; /* size of all shares of this rank at the start of the stage */
     /* maximum so far of the memory that server functions use in addition to the values */
@@ -64,7 +64,7 @@ struct tr_share_line {
 struct tr_table {
     tr_context *tr;
     char *name;
-    uint32_t index; /* number of the table in the context, the same on all ranks */
+    uint32_t index; /* index of the table in tr_tables.table, equal on all ranks */
     enum tr_dtype dtype;
     uint64_t keys;
     size_t width;                  /* elements per key: pieces × unit_width */
@@ -75,35 +75,41 @@ struct tr_table {
     int server;            /* number of this rank among the table's servers, or -1 */
 
     /* ---- settings of the job and of the model ---- */
-    int route;               /* one of TR_ROUTE_AUTO to TR_ROUTE_REQUEST (job/job.h) */
-    int push;                /* one of TR_PUSH_AUTO to TR_PUSH_MESSAGE */
+    int route;               /* how views read, from TR_ROUTE_AUTO to TR_ROUTE_REQUEST (job/job.h) */
+    int push;                /* how views push, from TR_PUSH_AUTO to TR_PUSH_MESSAGE (job/job.h) */
     bool lockstep;           /* the job runs under BSP */
     struct tr_wire wire;     /* encoding and precision of values in messages */
     struct tr_filter filter; /* holds back parts of updates that are sent as messages */
-    int64_t every, first;    /* arguments of tr_table_update_every() */
-    bool rests;              /* the table is resting: declared as unused by tr_table_rest() */
-    bool merges_shared;      /* updates are merged in shared memory, not in rounds (merge.c) */
-    bool left_out;           /* set by tr_table_leave_out() */
-    const char *fallback;    /* table that is read from checkpoints without this one, or NULL */
+    /* the table is updated in clocks first, first + every, … (tr_table_update_every()) */
+    int64_t every, first;
+    bool rests;           /* the table is resting: declared as unused by tr_table_rest() */
+    bool merges_shared;   /* updates are merged in shared memory, not in rounds (merge.c) */
+    bool left_out;        /* checkpoints do not contain the table (tr_table_leave_out()) */
+    const char *fallback; /* name of the table to read from checkpoints that lack this table, or NULL */
 
     /* ---- storage (storage.h) ---- */
-    bool hash, sparse; /* kind of storage; neither: dense. Only its server can read a hash or sparse share */
+    /* kind of storage; both false: dense. Only the server itself can read a hash or sparse share */
+    bool hash, sparse;
     struct tr_hashmap *map; /* this rank's share with hash storage: array 0 holds the values; or NULL */
     struct tr_sparse *sparse_share; /* this rank's share of sparse rows, or NULL */
     uint64_t share_units;           /* number of units of this rank's dense share, or 0 */
-    void **share;                /* by server: its dense share; NULL if this rank cannot read it directly */
-    struct tr_share_line **line; /* by server: the line behind its share; NULL on another node */
-    struct tr_shm memory;        /* contains the dense shares of this node */
-    MPI_Win window;              /* RMA window over all dense shares; MPI_WIN_NULL: not needed */
+    /* share[s]: dense share of server s; NULL if this rank cannot read it directly */
+    void **share;
+    /* line[s]: the line behind the share of server s; NULL if it is on another node */
+    struct tr_share_line **line;
+    struct tr_shm memory; /* contains the dense shares of this node */
+    MPI_Win window;       /* RMA window over all dense shares; MPI_WIN_NULL: not needed */
 
     /* ---- each of these is private to the file that is named ---- */
-    struct tr_use *use;                   /* server.c: the server function; NULL: updates are added */
-    struct tr_serving *serving;           /* server.c: registered key sets, and updates that wait */
+    struct tr_use *use; /* server.c: the server function; NULL: updates are added */
+    /* server.c: registered key sets, and updates that are held until they may become visible */
+    struct tr_serving *serving;
     struct tr_merge *merge;               /* merge.c; NULL: updates are not merged in this stage */
-    struct tr_rows *rows;                 /* rows.c */
-    struct tr_node_pull *node_pulls;      /* node.c: linked list */
+    struct tr_rows *rows;                 /* rows.c: pulls and pushes of rows */
+    struct tr_node_pull *node_pulls;      /* node.c: linked list of the node pulls of this table */
     struct tr_subscription *subscription; /* node.c: the subscription of this stage, or NULL */
-    struct tr_subscription *subscribing;  /* node.c: that of the stage being opened, or NULL */
+    /* node.c: the subscription of the stage that is being opened, or NULL */
+    struct tr_subscription *subscribing;
     uint32_t next_tag;       /* view.c, node.c: tag of the next key set that this rank registers */
     uint32_t updating_views; /* view.c: number of this worker's views whose updates are merged */
 };
@@ -122,7 +128,7 @@ struct tr_tables {
     size_t count, capacity;
     struct tr_traffic traffic;
     struct tr_service service;
-    struct tr_way_now {     /* for way_seconds and hidden_seconds */
+    struct tr_way_now {     /* state from which way_seconds and hidden_seconds are counted */
         unsigned under_way; /* number of pulls and pushes in flight */
         bool computes;
         unsigned waits; /* nesting depth of waits */
@@ -146,24 +152,24 @@ struct tr_tables {
     char *packed;   /* scratch: values of a message before encoding or after decoding */
     uint32_t *unit; /* scratch: the numbers of the units of a message */
     size_t packed_size, unit_size;
-    bool exact; /* views are read without rounding now, regardless of table.precision */
+    bool exact; /* during an evaluation: views are read without rounding, regardless of table.precision */
     uint32_t next_request;
     uint32_t next_server; /* first_server of the next table that does not use all servers */
-    int64_t written;      /* all updates of clocks < written are in the tables, as sync.c last knew */
+    int64_t written;      /* all updates of clocks < written are in the tables, as this rank knew last */
     /* Number of clocks of this stage that ended before it was resumed (from a checkpoint or a barrier). Server functions and
      * filters include them in clock numbers, all other code counts from 0. */
     int64_t before;
     bool flushes; /* residuals of filters and rounding are being sent, unfiltered and in full precision */
 };
 
-/* The rank of a server of the table. Consecutive servers lie on different nodes, as in the layout. */
+/* Returns the rank of a server of the table. Consecutive servers lie on different nodes, as in the layout. */
 static inline int tr_table_server_rank(const struct tr_table *t, uint32_t server)
 {
     const struct tr_layout *layout = &t->tr->layout;
     return layout->server_rank[(t->first_server + server) % (uint32_t)layout->servers];
 }
 
-/* The number of a rank among the servers of the table, or -1. */
+/* Returns the number of a rank among the servers of the table, or -1 if the rank is no server of it. */
 static inline int tr_table_server_of(const struct tr_table *t, int rank)
 {
     const struct tr_layout *layout = &t->tr->layout;
@@ -184,14 +190,15 @@ static inline void tr_spin_unlock(atomic_uint *lock)
     atomic_store_explicit(lock, 0, memory_order_release);
 }
 
-/* Whether updates travel as messages, which are not merged. Under BSP servers hold messages until all of a clock have arrived. */
+/* Returns whether updates of the table travel as messages, and so are not merged. Under BSP servers hold these messages until all
+ * messages of the clock have arrived. */
 static inline bool tr_table_by_message(const struct tr_table *t)
 {
     return t->use || t->hash || t->sparse || t->push == TR_PUSH_MESSAGE || t->filter.kind != TR_FILTER_NONE ||
            t->wire.precision != TR_PRECISION_FULL;
 }
 
-/* Whether some table rounds the values that views read (unless tables->exact is set). */
+/* Returns whether a table rounds the values that views read (unless tables->exact is set). */
 static inline bool tr_tables_round(const struct tr_tables *tables)
 {
     for (size_t i = 0; i < tables->count; i++)
@@ -199,7 +206,7 @@ static inline bool tr_tables_round(const struct tr_tables *tables)
     return false;
 }
 
-/* The first clock ≥ `clock` of this stage in which the table is updated (tr_table_update_every()). */
+/* Returns the first clock ≥ `clock` of this stage in which the table is updated (tr_table_update_every()). */
 static inline int64_t tr_table_next_update(const struct tr_table *t, int64_t clock)
 {
     int64_t over = (t->tr->tables->before + clock - t->first) % t->every;
@@ -211,7 +218,8 @@ static inline int64_t tr_table_next_update(const struct tr_table *t, int64_t clo
  * When a stage has opened its views, tr_tables_ready() opens merges and node pulls for them. While another stage runs, the views
  * and merges of a stage are suspended, not closed: opening them again would take all ranks, and far longer than a short stage. */
 
-/* Local. TR_ERR_CONFIG: there are fewer servers than table.servers, or hash storage does not fit to table.route or table.push. */
+/* Makes tr->tables; tr_tables_close() frees it. Local. TR_ERR_CONFIG: there are fewer servers than table.servers, or hash storage
+ * does not fit to table.route or table.push. */
 int tr_tables_open(tr_context *tr);
 void tr_tables_close(tr_context *tr); /* collective over all ranks */
 
@@ -233,21 +241,23 @@ struct tr_suspended {
         struct tr_merge *merge;
         struct tr_subscription *subscription;
         uint32_t updating_views;
-    } * table; /* one entry for each of the first `tables` tables of the context */
+    } * table; /* entry i belongs to table i of the context */
     size_t tables;
 };
 
-/* For the stage that was made ready last. *needed: whether other ranks need this rank as a server. *can_suspend, equal on all
- * ranks: false with server functions, hash storage, sparse rows or updates as messages, because a server waits for all registered
- * pushing views, even suspended ones. Collective over all ranks. */
+/* Call it for the stage that was made ready last. *needed: whether other ranks need this rank as a server. *can_suspend, equal on
+ * all ranks: whether the stage can be suspended. It cannot with server functions, hash storage, sparse rows or updates as messages,
+ * because a server waits for all registered pushing views, even suspended ones. Collective over all ranks. */
 int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend);
 
-/* tr_tables_suspend() suspends the open views and merges; resumes = false: they will only be ended. tr_tables_resume() resumes them
- * as they were before the first clock. Both local, on each participant. */
+/* tr_tables_suspend() suspends the open views and merges; resumes = false: the stage will not run again, only tr_tables_end()
+ * follows. tr_tables_resume() resumes the views and merges as they were before the first clock. Both are local; each participant
+ * must call them. */
 int tr_tables_suspend(tr_context *tr, bool resumes, struct tr_suspended *suspended);
 int tr_tables_resume(tr_context *tr, struct tr_suspended *suspended);
 
-/* Ends a suspended stage, after which its views can only be closed. A struct of zeros is allowed. Collective over all ranks. */
+/* Ends a suspended stage, after which its views can only be closed. `suspended` may be a struct of zeros. Collective over all
+ * ranks. */
 void tr_tables_end(tr_context *tr, struct tr_suspended *suspended);
 
 #endif

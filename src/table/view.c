@@ -13,8 +13,9 @@ enum { SLOTS = 4 }; /* maximum number of requests of one read in flight */
 /* A request in flight. */
 struct tr_slot {
     MPI_Request received;
-    uint32_t first, n;         /* it asks for units first .. first + n - 1 of the segment */
-    struct tr_sending *answer; /* the body receives the answer: a tr_reply_head, then values */
+    uint32_t first, n; /* the request asks for units first .. first + n - 1 of the segment */
+    /* the body of this message receives the answer: a tr_reply_head, then values */
+    struct tr_sending *answer;
 };
 
 /* ---- opening ---- */
@@ -34,9 +35,9 @@ struct tr_channel tr_channel_of(struct tr_table *t, uint32_t server, const struc
                                .accumulate = MPI_REQUEST_NULL};
 }
 
-/* Chooses how a get reads scattered units. If at least one in 32 of the units up to the last unit of the segment belongs to it,
- * returns the number of these units: one get transfers all of them to a buffer. This is faster than a get by a datatype, as MPI
- * moves each block of a datatype separately. Otherwise returns 0, for a get by a datatype. */
+/* Chooses how a get reads scattered units. Takes the units of the share up to the last unit of the segment. If at least one in 32
+ * of them belongs to the segment, returns their number: one get transfers all of them to a buffer. This is faster than a get by a
+ * datatype, as MPI moves each block of a datatype separately. Otherwise returns 0, for a get by a datatype. */
 static uint32_t channel_get_span(const struct tr_channel *c)
 {
     enum { SPARSEST = 32 };
@@ -102,7 +103,7 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
     struct tr_table *t = c->table;
     struct tr_tables *tables = t->tr->tables;
     const struct tr_segment *s = c->segment;
-    /* the segment has all units of the share */
+    /* true: the segment has all units of the share, so that their list need not be sent */
     bool identity = s->n > 0 && s->n == tr_partition_share(&t->partition, c->server);
     uint32_t first = 0;
     do {
@@ -162,7 +163,7 @@ static int channel_complete_access(struct tr_channel *c)
 
 void tr_channel_close(struct tr_channel *c)
 {
-    (void)channel_complete_access(c); /* can fail only during shutdown */
+    (void)channel_complete_access(c); /* its error is ignored: MPI calls fail only during shutdown */
     tr_message_orphan(c->table->tr->tables, &c->sending);
     tr_channel_forget(c);
     if (c->here != MPI_DATATYPE_NULL) MPI_Type_free(&c->here);
@@ -248,7 +249,7 @@ int tr_channel_read(struct tr_channel *c, void *into, int64_t version)
         return TR_OK;
     }
     if (c->route == TR_ROUTE_GET) return channel_get(c);
-    if (!c->slot) { /* allocated at first use: views with a node pull need no slots */
+    if (!c->slot) { /* slots are allocated at first use, because views with a node pull need no slots */
         TR_TRY(TR_NEW(&c->slot, SLOTS));
         for (int i = 0; i < SLOTS; i++) c->slot[i].received = MPI_REQUEST_NULL;
         for (int i = 0; i < SLOTS; i++)
@@ -325,7 +326,7 @@ int tr_channel_push(struct tr_channel *c, const void *delta, const void *value, 
     }
     const struct tr_wire wire = tr_push_wire(t);
     uint32_t first = 0, n;
-    do { /* filters, encodes and sends a chunk; the last one is acknowledged */
+    do { /* filters, encodes and sends one chunk; the server acknowledges the last chunk */
         n = (uint32_t)tr_min_size(s->n - first, channel_message_units(t));
         bool last = first + n == s->n;
         struct tr_slice slice = tr_slice_of(t, n);
@@ -364,11 +365,12 @@ int tr_channel_push(struct tr_channel *c, const void *delta, const void *value, 
 
 /* ======== views ======== */
 
-/* Collectives of a group view. Pulls and pushes have different communicators, because members may start them in different order. */
+/* Collective operations of a group view. Pulls and pushes have different communicators, because members may start them in different
+ * order. */
 struct tr_group_share {
     struct group_way {
         MPI_Comm comm;
-        MPI_Request *request; /* by chunk */
+        MPI_Request *request; /* request of each chunk's collective */
     } pull, push;
     int chunks;
 };
@@ -421,7 +423,7 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
         TR_TRY(TR_NEW(&g->push.request, (size_t)g->chunks));
     }
     if (!shared || t->tr->active->member == 0) {
-        /* this rank reads and pushes alone or, as leader, for its group */
+        /* this rank reads and pushes for itself or, as leader, for its group */
         if (v->merged && t->updating_views > 0)
             return tr_fail(TR_ERR_INTERNAL, "table %s: a worker can update it through one view only",
                            t->name);
@@ -431,7 +433,8 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
         for (uint32_t server = 0; server < v->keys.servers; server++) {
             v->channel[server] = tr_channel_of(t, server, &v->keys.segment[server], v->tag);
             /* Direct adding is 4 times as fast as an RMA accumulate (measured), but one share must not be changed by both: direct
-             * adding uses locks, which MPI does not know. So on several nodes `accumulate` means RMA for all ranks. */
+             * adding uses locks, which MPI does not know. So on several nodes table.push: accumulate means RMA accumulates for all
+             * ranks. */
             bool far = t->push == TR_PUSH_ACCUMULATE ? t->tr->layout.nodes > 1 : !t->share[server];
             v->channel[server].way = tr_table_by_message(t)          ? TR_WAY_MESSAGE
                                      : !far                          ? TR_WAY_ADD
@@ -444,7 +447,7 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
             TR_TRY(tr_channel_choose_route(c));
             bool some = c->segment->n > 0, requests = some && c->route == TR_ROUTE_REQUEST;
             bool messages = pushes && !v->merged && c->way == TR_WAY_MESSAGE &&
-                            (some || t->lockstep || t->use); /* as in tr_channel_push() */
+                            (some || t->lockstep || t->use); /* the same condition as in tr_channel_push() */
             if (requests || messages) TR_TRY(tr_channel_register(c, pushes ? TR_FLAG_PUSHES : 0));
         }
     }
@@ -465,7 +468,7 @@ void tr_view_end(struct tr_view_state *v)
     if (v->push != PUSH_IDLE) tr_way_end(tables);
     size_t i = 0;
     while (i < tables->view_count && tables->views[i] != v) i++;
-    if (i < tables->view_count) { /* else the view belongs to a suspended stage */
+    if (i < tables->view_count) { /* otherwise the view belongs to a suspended stage */
         tables->views[i] = tables->views[--tables->view_count];
         if (v->channel && v->merged) t->updating_views--;
     }
@@ -499,7 +502,8 @@ void tr_view_close(tr_view **view)
 
 /* ---- groups ---- */
 
-/* Starts a collective of a group, in chunks: if `sums`, a reduction to the leader; otherwise a broadcast of the leader's array. */
+/* Starts a collective of a group, in chunks: if `sums`, a reduction of the members' arrays to the leader; otherwise a broadcast of
+ * the leader's array. */
 static void group_start(struct tr_view_state *v, void *array, struct group_way *way, bool sums)
 {
     size_t elements = v->view.n * v->view.width, chunks = (size_t)v->group->chunks;
@@ -539,7 +543,7 @@ void tr_pull_leave(tr_view *view)
     tr_way_end(view->table->tr->tables);
 }
 
-/* The node pull by which the running pull reads from a server; NULL: the view reads by its channel. */
+/* Returns the node pull by which the running pull reads from a server; NULL: the view reads by its channel. */
 static struct tr_node_pull *view_node_pull(const struct tr_view_state *v, uint32_t server)
 {
     bool joins = v->from == TR_PULL_NODE && v->node_pull && tr_node_pull_route(v->node_pull, server) >= 0;
@@ -580,7 +584,7 @@ int tr_pull_start(tr_view *view, void *into, enum tr_pull_from from, int64_t num
     v->least = number;
     view->table->tr->tables->traffic.pulls++;
     tr_way_begin(view->table->tr->tables);
-    v->pull = PULL_READING; /* without channels (members of a group) it ends at the first poll */
+    v->pull = PULL_READING; /* a pull without channels (of a group member) ends at the first poll */
     if (v->channel) (void)TR_FAULT("pull");
     if (v->channel && from == TR_PULL_MERGE) memcpy(into, v->merged_value, tr_view_bytes(view));
     for (uint32_t server = 0; server < v->keys.servers && from != TR_PULL_MERGE; server++) {
@@ -610,7 +614,7 @@ static int push_advance(struct tr_view_state *v, int *did)
         if (v->merged) TR_TRY(tr_merge_start(t, &v->view));
         for (uint32_t server = 0; server < servers && !v->merged; server++)
             TR_TRY(tr_channel_push(&v->channel[server], v->view.delta, v->view.value, v->push_clock));
-        /* delta has been copied to the shares or to messages */
+        /* delta has been copied to the shares or to messages, so it can be set to zero */
         if (!v->merged) memset(v->view.delta, 0, tr_view_bytes(&v->view));
         v->push = PUSH_SENDING;
         ++*did;
@@ -620,7 +624,7 @@ static int push_advance(struct tr_view_state *v, int *did)
         for (uint32_t server = 0; server < servers && !v->merged; server++)
             sent = v->channel[server].sending == 0 && tr_request_done(&v->channel[server].accumulate) && sent;
         if (!sent) return TR_OK;
-        /* a completed request only means that the values have been sent; after a flush they have arrived */
+        /* a completed request means only that the values were sent: waits until they have arrived */
         for (uint32_t server = 0; server < servers && !v->merged; server++)
             if (v->channel[server].way == TR_WAY_ACCUMULATE && v->channel[server].segment->n > 0)
                 MPI_Win_flush(v->channel[server].rank, t->window);

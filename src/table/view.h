@@ -22,7 +22,8 @@ enum tr_way { TR_WAY_ADD, TR_WAY_ACCUMULATE, TR_WAY_MESSAGE };
 struct tr_channel {
     struct tr_table *table;
     uint32_t server;
-    /* if segment->local is NULL, values are read contiguously, in the order of the segment */
+    /* the units that this channel reads and pushes. If segment->local is NULL, values are read contiguously, in the order of the
+     * segment */
     const struct tr_segment *segment;
     int rank;     /* rank of the server */
     int owner;    /* rank that has registered the segment at the server under `tag` */
@@ -33,15 +34,16 @@ struct tr_channel {
     bool registered; /* this rank has registered the segment, and must unregister it */
     void *into;      /* destination of the running read */
     int64_t version; /* version that the running read requests; -1: the current values */
-    int64_t seen;    /* version of the share at the last read, plus number of own updates since */
+    /* version of the share at the last read, plus number of this worker's updates since then */
+    int64_t seen;
 
     /* get and accumulate: datatypes of the segment in the destination of a read, and in the server's window */
     MPI_Datatype here, there;
     char *fetched; /* get of scattered units: buffer for units 0 .. span-1 of the share */
-    uint32_t span; /* 0: gets write to `into` directly */
+    uint32_t span; /* number of units of a get into `fetched`; 0: gets write to `into` directly */
     bool fetching; /* a get into `fetched` is running */
     MPI_Request get, accumulate;
-    struct tr_slot *slot; /* request: buffers of answers in flight */
+    struct tr_slot *slot; /* request: SLOTS buffers for answers in flight */
     uint32_t asked, got;  /* request: number of units of the segment that were requested, and received */
 
     uint32_t sending; /* number of messages in flight */
@@ -53,8 +55,8 @@ struct tr_channel {
 struct tr_channel tr_channel_of(struct tr_table *table, uint32_t server, const struct tr_segment *segment,
                                 uint32_t tag);
 
-/* Chooses the route. Unless the job sets table.route: load within the node, get for contiguous units, request for scattered ones.
- * TR_ERR_CONFIG: table.route=load, but the server is on another node. */
+/* Chooses the route of a channel. Unless the job sets table.route, it is load within the node, get for contiguous units, and
+ * request for scattered ones. TR_ERR_CONFIG: table.route=load, but the server is on another node. */
 int tr_channel_choose_route(struct tr_channel *channel);
 
 /* Returns an MPI datatype of n blocks of units, which the caller frees. Block i begins at unit position[i] and has length[i] units,
@@ -71,51 +73,52 @@ void tr_channel_forget(struct tr_channel *channel);
 /* Waits for RMA operations in flight, unregisters the segment, and frees the memory of the channel. */
 void tr_channel_close(struct tr_channel *channel);
 
-/* Starts to read the segment into `into`. version: as the member of the channel. */
+/* Starts to read the segment into `into`. version: see tr_channel.version. */
 int tr_channel_read(struct tr_channel *channel, void *into, int64_t version);
 
-/* Progresses the read. *done: all values have arrived. */
+/* Progresses the read. Sets *done to true when all values have arrived. */
 int tr_channel_poll(struct tr_channel *channel, bool *done, int *did);
 
-/* Starts to push the segment's units of `delta` as part of the update of `clock`. `value` has the parameters in the order of delta,
- * for filters. The caller may change delta after return. The push is complete when channel->sending is 0 and channel->accumulate is
- * done; only MPI_Win_flush() ensures that accumulated values have arrived. */
+/* Starts to push the segment's units of `delta` as part of the update of `clock`. `value` has the values of these units as last
+ * pulled, which filters need. The caller may change delta after return. The push is complete when channel->sending is 0 and
+ * channel->accumulate is done; only MPI_Win_flush() ensures that accumulated values have arrived. */
 int tr_channel_push(struct tr_channel *channel, const void *delta, const void *value, int64_t clock);
 
 /* ======== views ======== */
 
 /* Source of a pull. */
 enum tr_pull_from {
-    TR_PULL_SERVERS, /* the servers */
-    TR_PULL_NODE,    /* the node pull for servers that it covers, channels for all others */
-    TR_PULL_MERGE    /* merged_value, which the last merge has brought to this rank */
+    TR_PULL_SERVERS, /* each server, by its channel */
+    TR_PULL_NODE,    /* the node pull for the servers that it reads from, channels for all others */
+    TR_PULL_MERGE    /* tr_view_state.merged_value, which the last merge has brought to this rank */
 };
 
 struct tr_view_state {
-    tr_view view; /* the public part */
+    tr_view view; /* the part of the view that models use */
     enum tr_view_use use;
     bool merged;  /* updates are merged (merge.c) */
     uint32_t tag; /* tag of its channels; ascends in the order in which this rank opens views */
     struct tr_plan keys;
-    struct tr_channel *channel; /* by server; NULL on a group member that is not the leader */
+    struct tr_channel *channel; /* channel to each server; NULL on a group member that is not the leader */
     enum { PULL_IDLE, PULL_READING, PULL_SPREADING } pull;
     enum { PUSH_IDLE, PUSH_GATHERING, PUSH_WAITING, PUSH_SENDING } push;
     int64_t push_clock;     /* clock of the last push, or -1 */
-    enum tr_pull_from from; /* from, version, least and into are those of the running pull */
+    enum tr_pull_from from; /* source of the running pull; version, least and into belong to this pull, too */
     int64_t version;        /* version to be read from servers that keep versions; -1: the current values */
     int64_t least;          /* TR_PULL_NODE: a fetch must contain all updates of clocks < least */
     void *into;
-    int64_t holds;                  /* all updates of clocks < holds are in view.value */
+    int64_t holds;                  /* view.value contains all updates of clocks < holds */
     struct tr_node_pull *node_pull; /* reads from some of the servers; NULL: from none */
-    bool ended;                     /* its stage will not run again: the view can only be closed */
-    bool lent;                      /* view.delta lies in memory of the merge */
-    char *merged_value;             /* values that the last merge has brought, or NULL */
-    int64_t merged_for;             /* first clock for which merged_value is valid; -1: none */
-    void *ahead;                    /* buffer of a prefetch (tr_view_prefetch()), or NULL */
-    int64_t ahead_clock;            /* clock that the prefetch is for */
-    bool ahead_wanted;              /* the prefetch waits until it may read */
-    bool ahead_started;             /* the prefetch is running or complete */
-    struct tr_group_share *group;   /* NULL unless use is TR_VIEW_GROUP and the group has several members */
+    /* the stage of the view will not run again, so the view can only be closed */
+    bool ended;
+    bool lent;                    /* view.delta lies in memory of the merge */
+    char *merged_value;           /* values that the last merge has brought, or NULL */
+    int64_t merged_for;           /* first clock for which merged_value is valid; -1: none */
+    void *ahead;                  /* buffer of a prefetch (tr_view_prefetch()), or NULL */
+    int64_t ahead_clock;          /* clock that the prefetch is for */
+    bool ahead_wanted;            /* the prefetch was called, but may not read yet */
+    bool ahead_started;           /* the prefetch is running or complete */
+    struct tr_group_share *group; /* NULL unless use is TR_VIEW_GROUP and the group has several members */
 };
 
 /* Poll function: progresses pulls and pushes of all open views. what: the tr_tables. */
@@ -127,7 +130,7 @@ int tr_views_ready(tr_context *tr);
 /* Closes the channels of a view and leaves its node pull. After that the view can only be closed. Local. */
 void tr_view_end(struct tr_view_state *view);
 
-/* Whether all values of a view (with channels) are read directly from memory of this node. */
+/* Returns whether all values of a view (with channels) are read directly from memory of this node. */
 static inline bool tr_view_reads_near(const struct tr_view_state *v)
 {
     for (uint32_t server = 0; server < v->keys.servers; server++)
@@ -135,8 +138,8 @@ static inline bool tr_view_reads_near(const struct tr_view_state *v)
     return true;
 }
 
-/* Starts to fill `into` (n × width elements). number: the member `version` for TR_PULL_SERVERS, `least` for TR_PULL_NODE. In a
- * group, the leader reads and broadcasts. At most one pull of a view runs at a time. */
+/* Starts to fill `into` (n × width elements). number: value of tr_view_state.version for TR_PULL_SERVERS, of tr_view_state.least
+ * for TR_PULL_NODE. In a group, the leader reads and broadcasts. At most one pull of a view runs at a time. */
 int tr_pull_start(tr_view *view, void *into, enum tr_pull_from from, int64_t number);
 
 static inline bool tr_pull_busy(const tr_view *view)
@@ -144,7 +147,7 @@ static inline bool tr_pull_busy(const tr_view *view)
     return view->state->pull != PULL_IDLE;
 }
 
-/* Ends the pull without waiting for the group's broadcast, which may still write into the view until the stage ends. */
+/* Ends the running pull without waiting for the group's broadcast, which may still write into the view until the stage ends. */
 void tr_pull_leave(tr_view *view);
 
 /* Starts to add view->delta to the table as part of the update of `clock`. When the push is complete, delta is zero. In a group,
@@ -182,15 +185,16 @@ bool tr_merge_busy(const struct tr_table *table);
 /* Sets the clock of the next merge back to the first clock with updates. On all participants, before the stage starts. */
 void tr_merge_begin(struct tr_table *table);
 
-/* The clock of the next merge: updates of earlier clocks are in this rank's share. INT64_MAX: this rank takes part in no merges. */
+/* Returns the clock of the next merge: updates of earlier clocks are in this rank's share. INT64_MAX: this rank takes part in no
+ * merges. */
 int64_t tr_merge_done(const struct tr_table *table);
 int tr_merge_poll(void *what, int *did); /* poll function; what: the tr_tables */
 
 /* Writes one line for --explain, on servers of the table. */
 void tr_merge_describe(const struct tr_table *table, char *text, size_t size);
 
-/* Estimates the fastest degree of rounds (merge.c) for n participants. held: number of units that they update, summed over the
- * participants; units, unit_bytes: number and size of the units of the table. */
+/* Estimates the fastest degree of rounds (merge.c) for n participants. held: sum over the participants of the number of units that
+ * each updates; units, unit_bytes: number and size of the units of the table. */
 int tr_merge_choose_degree(int n, double held, double units, size_t unit_bytes);
 
 /* ======== caches of a node ========
@@ -210,7 +214,7 @@ struct tr_cache_head;
 
 struct tr_node_cache {
     struct tr_cache_head *head; /* NULL: there is no cache */
-    char *value;                /* by entry */
+    char *value;                /* memory for the value of each entry */
     uint64_t entries;
     size_t stride; /* bytes from one value to the next */
 };
@@ -235,32 +239,33 @@ struct tr_cache_fetch {
     int64_t version; /* version of the share when it was read */
 };
 
-/* Bytes of memory that a cache needs. */
+/* Returns the bytes of memory that a cache needs. */
 size_t tr_cache_bytes(uint64_t entries, size_t value_bytes);
 
-/* Returns the cache in such memory, which the ranks of the node share, aligned to a cache line. Zeroed memory is an empty cache. */
+/* Returns the cache in memory of tr_cache_bytes() bytes that the ranks of the node share, aligned to a cache line. Memory of zeros
+ * is an empty cache. */
 struct tr_node_cache tr_cache_at(void *memory, uint64_t entries, size_t value_bytes);
 
-/* Number of the fetch that started last. */
+/* Returns the number of the fetch that started last. */
 uint64_t tr_cache_number(const struct tr_node_cache *cache);
 
-/* Looks up an item. If it is not cached and no worker is fetching it, claims its entry unless the entry is in use. holds: the fetch
- * that the caller will start contains all updates of clocks < holds. */
+/* Looks up an item. If it is not cached and no worker is fetching it, claims the item's entry, unless another item in the entry is
+ * being fetched or read. holds: the fetch that the caller will start contains all updates of clocks < holds. */
 enum tr_cache_state tr_cache_claim(struct tr_node_cache *cache, uint64_t item,
                                    const struct tr_cache_terms *terms, int64_t holds);
 
-/* The value of an item. Call it to read after tr_cache_take(), or to write after a claim. */
+/* Returns the address of an item's value. Call it in order to read after tr_cache_take(), or in order to write after a claim. */
 void *tr_cache_value(const struct tr_node_cache *cache, uint64_t item);
 
-/* Stores the version of a value that the caller has claimed and written. Returns the fetch, which others see after
+/* Stores the version of a value that the caller has claimed and written. Returns the fetch; other workers see it after
  * tr_cache_put(). */
 struct tr_cache_fetch tr_cache_fetched(struct tr_node_cache *cache, uint64_t item, int64_t version);
 
 /* Ends the fetch of a claimed item; fetched = false: it has failed, and the entry becomes empty. */
 void tr_cache_put(struct tr_node_cache *cache, uint64_t item, bool fetched);
 
-/* Looks up an item in order to read it. TR_CACHE_HERE: its value does not change until tr_cache_give_back(), and *fetch describes
- * it (fetch may be NULL). TR_CACHE_NONE: it is not cached. */
+/* Looks up an item in order to read it. If it returns TR_CACHE_HERE, the value does not change until tr_cache_give_back(), and
+ * *fetch describes the value (fetch may be NULL). If it returns TR_CACHE_NONE, the item is not cached. */
 enum tr_cache_state tr_cache_take(struct tr_node_cache *cache, uint64_t item,
                                   const struct tr_cache_terms *terms, struct tr_cache_fetch *fetch);
 void tr_cache_give_back(struct tr_node_cache *cache, uint64_t item);
@@ -288,7 +293,8 @@ struct tr_node_pull;
  * memory for a node pull, each worker fetches for itself. */
 int tr_node_pull_open(tr_context *tr);
 
-/* The route by which the node pull reads from a server, TR_ROUTE_GET or TR_ROUTE_REQUEST; -1: the view reads by its channel. */
+/* Returns the route by which the node pull reads from a server, TR_ROUTE_GET or TR_ROUTE_REQUEST; -1: the view reads by its
+ * channel. */
 int tr_node_pull_route(const struct tr_node_pull *pull, uint32_t server);
 
 /* Unregisters the node pulls of a table. */
@@ -300,16 +306,16 @@ void tr_node_pull_free(struct tr_table *table);
 /* Detaches this rank's view, which is being closed, from the node pull. */
 void tr_node_pull_leave(struct tr_node_pull *pull);
 
-/* Starts to read the view's keys at a server, as part of the view's running pull. */
+/* Starts to read the keys of this rank's view that are stored at a server, as part of the running pull of the view. */
 void tr_node_pull_read(struct tr_node_pull *pull, uint32_t server);
 
-/* Progresses the read. *done: the values have been copied into the view. */
+/* Progresses the read. Sets *done to true when the values have been copied into the view. */
 int tr_node_pull_poll(struct tr_node_pull *pull, uint32_t server, bool *done, int *did);
 
 /* Records that an update of the view has arrived, so that fetches which started before are not used. */
 void tr_node_pull_pushed(struct tr_node_pull *pull);
 
-/* Whether, for each server, there is a fetch that this view may use, with all updates of clocks < least. */
+/* Returns whether, for each server, there is a fetch that this view may use, with all updates of clocks < least. */
 bool tr_node_pull_has_news(const struct tr_node_pull *pull, int64_t least);
 
 /* ======== subscriptions ========
@@ -317,9 +323,9 @@ bool tr_node_pull_has_news(const struct tr_node_pull *pull, int64_t least);
  * A worker subscribes to the rows that it reads after each update of a table (tr_rows_subscribe()). Under BSP these rows arrive
  * with each merge, without requests, except rows of servers on the node itself, which are read directly. A node receives the union
  * of the rows to which its workers subscribe, so each row travels to the node once. Each worker receives a slice of the union into
- * shared memory, by rounds from the servers to the workers, in the chunks of the merge (merge.c). A part is a chunk of a slice. By
- * part, shared memory has the number of the merge with which its rows have arrived. No rank overwrites rows before all workers have
- * read them, because all workers must take part in the next merge first. */
+ * shared memory, by rounds from the servers to the workers, in the chunks of the merge (merge.c). A part is a chunk of a slice. For
+ * each part, shared memory has the number of the merge with which the rows of the part have arrived. No rank overwrites rows before
+ * all workers have read them, because all workers must take part in the next merge first. */
 
 struct tr_subscription {
     struct tr_table *table;
@@ -328,19 +334,21 @@ struct tr_subscription {
     int members, member;    /* number of workers of this node; index of this rank among them, or -1 */
     uint32_t chunk, chunks; /* positions per chunk of a share; number of chunks */
 
-    size_t units;             /* number of rows in the node's union; row i of the union is in slot i */
-    struct tr_plan slice;     /* plan of the rows that this rank receives for the node */
-    char *slice_value;        /* values of this slice: part of `value` */
-    struct tr_shm memory;     /* contains `arrived` and `value` */
-    _Atomic int64_t *arrived; /* by part: number of the merge that brought its rows; NULL: no rows arrive */
-    char *value;              /* by slot */
-    int64_t merge;            /* number of merges in which this rank has taken part */
-    int64_t wanted;           /* number of the last merge of this stage, or 0 */
+    size_t units;         /* number of rows in the node's union; row i of the union is in slot i */
+    struct tr_plan slice; /* plan of the rows that this rank receives for the node */
+    char *slice_value;    /* values of this slice: part of `value` */
+    struct tr_shm memory; /* contains `arrived` and `value` */
+    /* arrived[p]: number of the merge that brought the rows of part p; NULL: no rows arrive */
+    _Atomic int64_t *arrived;
+    char *value;   /* values of the row in each slot */
+    int64_t merge; /* number of merges in which this rank has taken part */
+    /* number of the latest merge, whose rows a pull delivers; 0: no merge in this stage yet */
+    int64_t wanted;
 
     /* rows of this worker, sorted by part: rows begin[p] .. begin[p+1]-1 arrive with part p. Row i of these is key[place[i]] */
     uint32_t *begin, *place, *slot;
-    uint32_t *left; /* the parts that have not been taken by this pull, ascending */
-    size_t lefts;   /* number of these parts */
+    uint32_t *left; /* the parts whose rows this pull has not delivered yet, ascending */
+    size_t lefts;   /* number of parts in `left` */
 };
 
 /* Rows that have arrived: the values of key place[i] of the subscribed list are in slot slot[i]. */
@@ -361,7 +369,7 @@ void tr_subscription_discard(struct tr_table *table);
 /* Publishes to the node that a chunk of this rank's slice has arrived with the current merge. */
 void tr_subscription_put(struct tr_subscription *subscription, uint32_t chunk);
 
-/* Whether the rows of this list arrive with the last merge, except those of servers on this node. */
+/* Returns whether the rows of this list arrive with the last merge, except those of servers on this node. */
 bool tr_subscription_has(const struct tr_table *table, const tr_key *keys, size_t n);
 
 /* Starts a pull of the subscribed rows. */
@@ -381,15 +389,16 @@ bool tr_subscription_take(struct tr_subscription *subscription, struct tr_subscr
  * fills table.row_bytes, and rows that do not fit, or the rest of a row, are requested again.
  *
  * Pushing. Entries that are added to sparse rows are written into one open message for each server. The message is sent when it is
- * full, before this worker pulls from the table, and at the end of the clock. Under BSP servers hold these messages until all of a
- * clock have arrived. Servers cannot count them, because a worker without entries for a server sends it no message. Therefore the
- * last message of a worker in a clock is acknowledged, and the clock word TR_CLOCK_PUSHED says that all workers' are. */
+ * full, before this worker pulls from the table, and at the end of the clock. Under BSP servers hold these messages until all
+ * messages of a clock have arrived. Servers cannot count them, because a worker without entries for a server sends it no message.
+ * Therefore the last message of a worker in a clock is acknowledged, and the clock word TR_CLOCK_PUSHED tells servers when the last
+ * messages of all workers have been acknowledged. */
 
 /* Conditions of a pull, set by sync.c. */
 struct tr_rows_terms {
     bool still;    /* no value changes during the pull, so rows are delivered without a copy */
     bool exact;    /* values are not rounded */
-    bool shared;   /* the node cache may be used */
+    bool shared;   /* rows may be taken from the node cache, and put into it */
     int64_t least; /* rows must contain all updates of clocks < least and, in lockstep, no others */
     int64_t holds; /* all updates of clocks < holds are in the tables now */
     /* Rows of other nodes arrive by subscription, so the pull may start before the last merge is complete. Rows of this node
@@ -409,16 +418,16 @@ int tr_rows_add(struct tr_table *table, const tr_row *rows, size_t n, int64_t cl
 /* At the end of the worker's clock: sends the open messages, the last ones of the clock, which servers acknowledge. */
 int tr_rows_end_clock(struct tr_table *table, int64_t clock);
 
-/* Whether servers hold the pushed rows of a clock until the rows of all workers have arrived. */
+/* Returns whether servers hold the pushed rows of a clock until the rows of all workers have arrived. */
 static inline bool tr_rows_wait(const struct tr_table *t)
 {
     return t->sparse && t->lockstep && !t->rests;
 }
 
-/* The lowest clock with pushed rows of this rank in flight; INT64_MAX: no rows are in flight. */
+/* Returns the lowest clock with pushed rows of this rank in flight; INT64_MAX: no rows are in flight. */
 int64_t tr_rows_sending(const struct tr_table *table);
 
-/* Bytes of memory for answers that this rank keeps between pulls. */
+/* Returns the bytes of memory for answers that this rank keeps between pulls. */
 size_t tr_rows_memory(const struct tr_table *table);
 
 /* Allocates the state of a new table. */
