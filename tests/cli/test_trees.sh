@@ -185,6 +185,17 @@ awk 'BEGIN { print "v,y"; for (i = 0; i < 4096; i++) { v = i < 256 || i % 8 ? i 
 awk 'BEGIN { print "v,y"; for (i = 0; i < 300; i++) print (i % 3 ? "n" i % 256 : "new") "," i % 2 }' >full.test.csv
 run full 2 job.yaml data.train=full.csv data.test=full.test.csv data.label=y model.objective=squared model.min_rows=1
 near "$("$trireme" evaluate full full.test.csv 2>/dev/null | awk '$1 == "rmse" { print $2 }')" "$(of full test_rmse)" 1e-5 || fail "256 values: not the error that evaluate finds: $(of full test_rmse)"
+# labels that are far from 0, exact in single precision
+awk 'BEGIN { srand(3); for (i = 0; i < 2000; i++) { a = rand(); b = rand(); y = int(8 * (4 * a + b + rand())) / 8
+    printf "%.3f,%f,%f\n", y, a, b >"near.csv"; printf "%.3f,%f,%f\n", 1000000 + y, a, b >"far.csv" } }'
+for objective in squared absolute huber quantile; do
+    for place in near far; do
+        run $place 2 job.yaml data.train=$place.csv data.test=$place.csv data.label=1 model.objective=$objective solve.epochs=30 report.metric=rmse,mae
+        "$trireme" predict $place $place.csv >$place.predicted
+    done
+    near "$(of near test_rmse)" "$(of far test_rmse)" 0.003 || fail "$objective: rmse $(of near test_rmse), with 1e6 added $(of far test_rmse)"
+    paste near.predicted far.predicted | awk '{ d = $2 - $1 - 1e6; sum += d * d } END { exit !(sqrt(sum / NR) < 0.1) }' || fail "$objective: predictions are not shifted by 1e6"
+done
 # columns in which fewer than model.min_rows rows differ from most are left out: here the second
 awk -v OFS=, '{ print NR % 7, (NR <= 12), NR % 2 }' table.csv >differ.csv
 run differ12 2 job.yaml data.train=differ.csv solve.epochs=1 ranks.node_size=1 model.min_rows=12

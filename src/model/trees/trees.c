@@ -325,7 +325,7 @@ static int open_scores(const struct tr_trees *m, const tr_data *data, float **sc
     size_t n = data->rows.n;
     TR_TRY(TR_NEW(score, n * (size_t)m->outputs));
     for (size_t k = 0; k < m->outputs; k++)
-        for (size_t i = 0; i < n; i++) (*score)[k * n + i] = (float)m->base[k];
+        for (size_t i = 0; i < n; i++) (*score)[k * n + i] = m->from_base ? 0 : (float)m->base[k];
     if (m->initial == 0) return TR_OK;
     struct tr_scorer *s = NULL;
     int status = tr_scorer_open(&m->forest, 0, (size_t)m->columns, &s);
@@ -349,6 +349,17 @@ static int bin_rows(const struct tr_trees *m, tr_data *data, bool bundle, struct
     return m->initial > 0 ? TR_OK : open_scores(m, data, score);
 }
 
+/* Regression losses depend on the difference of margin and label only. Labels and scores are counted from the base, so that single
+ * precision is enough if labels are far from 0. */
+static int labels_from_base(struct tr_trees *m)
+{
+    TR_TRY(TR_NEW(&m->from_base, m->train->rows.n));
+    for (size_t i = 0; i < m->train->rows.n; i++) m->from_base[i] = (float)((double)m->label[i] - m->base[0]);
+    m->label = m->from_base;
+    m->metrics.origin = m->base[0];
+    return TR_OK;
+}
+
 static int trees_prepare(tr_worker *me, void *state)
 {
     struct tr_trees *m = state;
@@ -360,7 +371,7 @@ static int trees_prepare(tr_worker *me, void *state)
            together = votes ? 1 : tr_min_size(TR_MOST_TOGETHER, (size_t)m->o->leaves / 2);
     TR_TRY(tr_trees_merge_open(m->tr, &m->bins, m->members, sent, together, &m->merge));
     if (!m->base) TR_TRY(find_base(m));
-    if (!tr_trees_classify(m) && !m->loss->mean) m->metrics.origin = m->base[0];
+    if (m->loss->labels == TR_LABELS_NUMBERS) TR_TRY(labels_from_base(m));
     TR_TRY(bin_rows(m, m->train, m->members == 1, &m->rows, &m->score));
     if (m->test) TR_TRY(bin_rows(m, m->test, true, &m->test_rows, &m->test_score));
     m->tested = m->initial;
@@ -415,6 +426,7 @@ static int trees_evaluate(tr_worker *me, void *state, tr_report *report)
     for (size_t i = 0; i < n; i++) {
         double weight = m->test->rows.weight ? (double)m->test->rows.weight[i] : 1;
         outputs_of(m, m->test_score + i, n, margin);
+        if (m->from_base) margin[0] += m->base[0];
         double target = (double)m->test->rows.label[i];
         if (tr_trees_classify(m)) {
             size_t class = tr_trees_class_of(m, m->test->rows.label[i]);
@@ -444,7 +456,7 @@ static int keep_scores(const struct tr_trees *m, const tr_data *data, const char
 {
     for (size_t k = 0; k < m->outputs && data; k++) {
         char name[64];
-        snprintf(name, sizeof name, "%s_score_%zu", of, k);
+        snprintf(name, sizeof name, "%s_sum_%zu", of, k);
         TR_TRY(tr_data_keep(data, s, name, TR_F32, score ? score + k * apart : NULL));
     }
     return TR_OK;
@@ -866,7 +878,7 @@ static void trees_close(void *model)
     tr_binned_free(&m->rows);
     tr_binned_free(&m->test_rows);
     TR_FREE_ALL(m->evaluation, m->leaf_number, m->label_name, m->base, m->direction, m->values,
-                m->group_label, m->number, m->score, m->test_score, m->most, m->sum, m->weight);
+                m->group_label, m->from_base, m->number, m->score, m->test_score, m->most, m->sum, m->weight);
     tr_data_close(&m->test);
     tr_data_close(&m->train);
 }

@@ -302,7 +302,8 @@ struct tr_trees {
 
     /* data */
     tr_data *train, *test;
-    const float *label; /* labels of the rows: train->rows.label, or group_label */
+    const float *label; /* labels of the rows: train->rows.label, from_base or group_label */
+    float *from_base;   /* labels minus base[0]; then scores do not include it. NULL: of classes and counts */
     float *group_label; /* solve.parallel feature: labels of the rows of all members; otherwise NULL */
     uint32_t *number;   /* per row: its number among the rows of all workers */
     struct tr_bins bins;
