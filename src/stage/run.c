@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/fault.h"
+#include "job/schema.h"
 #include "trireme/collective.h"
 
 /* Reports of an evaluation that have arrived at the scheduler, until all workers have reported. */
@@ -160,9 +161,12 @@ static void evaluation_check_target(const struct tr_stage_run *run, tr_evaluatio
 static void evaluation_judge(struct tr_stage_run *run, tr_evaluation *evaluation)
 {
     struct tr_patience *p = &run->patience;
+    bool better = run->stage->metric[0].name && metric_is_better(run, evaluation->metric[0], p->best);
+    if (better) {
+        p->best = evaluation->metric[0];
+        p->epoch = run->tr->stages->epoch;
+    }
     if (!run_is_patient(run)) return;
-    bool better = metric_is_better(run, evaluation->metric[0], p->best);
-    if (better) p->best = evaluation->metric[0];
     run->is_best = run->is_best || better;
     p->since = better ? 0 : p->since + 1;
     if (p->since >= (int64_t)run->tr->job->solve.patience) evaluation->stop = true;
@@ -429,6 +433,24 @@ static int best_restore(struct tr_stage_run *run)
     return tr_context_report(tr, "best_epoch", tr->stages->epoch);
 }
 
+/* Prints that an earlier evaluation had a clearly better metric, if the job can keep its model. Rank 0. */
+static void best_note(const struct tr_stage_run *run)
+{
+    const double clear = 5e-3;
+    const struct tr_patience *p = &run->patience;
+    const tr_job *job = run->tr->job;
+    double last = run->evaluation.metric[0];
+    struct tr_job_slot slot;
+    if (run->tr->rank != 0 || !run->stage->metric[0].name || !job || !metric_is_better(run, p->best, last))
+        return;
+    if (!(fabs(last - p->best) > clear * fabs(p->best)) || !tr_job_find(job, "solve.patience", &slot)) return;
+    if (!tr_job_uses(job, slot.key)) return;
+    tr_say(run->tr,
+           "note:          %s was %.5f at epoch %.2f, better than at the end: solve.patience keeps the best "
+           "model",
+           run->stage->metric[0].name, p->best, p->epoch);
+}
+
 /* ---- pauses ---- */
 
 static double epochs_per_evaluation(const struct tr_stage_run *run)
@@ -618,6 +640,7 @@ static int run_clocks(struct tr_stage_run *run)
     /* on servers of other nodes, `stopped` may be out of date: nothing below depends on it */
     TR_TRY(tr_barrier(tr, tr->active->participants, "the last evaluation"));
     if (run_is_patient(run)) TR_TRY(best_restore(run));
+    else if (run_is_checkpointed(run) && run->stage->evaluate_every > 0) best_note(run);
     if (tr_works(tr)) tr->sync->now = now;
     return TR_OK;
 }

@@ -27,9 +27,10 @@ struct tr_clock_times {
     double seconds[TR_TIMED_CLOCKS];
 };
 
-/* State of solve.patience. Checkpoints contain its bytes. */
+/* The best evaluation, and the state of solve.patience. With solve.patience checkpoints contain its bytes. */
 struct tr_patience {
     double best;   /* best metric so far, or NaN */
+    double epoch;  /* epoch of the evaluation with this metric */
     double kept;   /* metric of the model that was kept by tr_best_keep(), or NaN */
     int64_t since; /* number of evaluations since the best one */
 };

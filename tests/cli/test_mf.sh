@@ -32,6 +32,18 @@ done
 "$trireme" evaluate three test 2>notes | grep -q '^rmse ' || fail "evaluate"
 grep -q 'of .* ratings 1 have users and 1 have items that the model does not know' notes || fail "cold: $(cat notes)"
 
+# ---- defaults: the unit of the ratings has no influence, biases are fitted, a better earlier evaluation is told ----
+awk -F';' '{ printf "%s\t%s\t%.6f\n", $1, $2, $3 / 1000 }' train >small.tsv && awk -F';' '{ printf "%s\t%s\t%.6f\n", $1, $2, $3 / 1000 }' test >small.test
+tr ";" "\t" <train >plain.tsv && tr ';' '\t' <test >plain.test
+for method in sgd als; do
+    run plain 2 data.train=plain.tsv data.test=plain.test model.type=mf solve.method=$method sync.mode=bsp
+    run small 2 data.train=small.tsv data.test=small.test model.type=mf solve.method=$method sync.mode=bsp
+    near "$(of plain test_rmse)" "$(awk "BEGIN { print 1000 * $(of small test_rmse) }")" 0.002 || fail "$method: rmse $(of plain test_rmse), of ratings / 1000 $(of small test_rmse)"
+    "$trireme" inspect plain | grep -q 'and biases' || fail "$method: no biases by default"
+done
+run loose 1 data.train=plain.tsv data.test=plain.test model.type=mf model.l2=1e-6 solve.epochs=300 solve.decay=0.01
+says loose.out '^note: *test rmse was [0-9.]* at epoch [0-9.]*, better than at the end: solve.patience keeps the best model'
+
 # ---- the default rate: more epochs fit better; with solve.decay the first of them are the same, however many follow ----
 "$trireme" generate ratings -o more users=300 items=250 ratings=18000 >/dev/null 2>&1 || fail "generate: exit $?"
 last=9

@@ -110,15 +110,14 @@ static int read_settings(struct tr_mf *m, const tr_job *job, const struct tr_mf_
 {
     m->o = o;
     m->by_als = tr_job_method(job) == TR_MF_ALS;
-    double default_l2 = m->by_als ? 0.1 : 0.05; /* best values on MovieLens */
     m->rank = o->rank;
     m->implicit = o->implicit;
-    m->bias = o->bias && !o->implicit; /* implicit: pairs without interaction should be predicted as 0 */
+    /* implicit: pairs without interaction should be predicted as 0; factors of 0 and above are additive parts of the ratings */
+    m->bias = o->bias && !o->implicit && (!o->nonnegative || tr_job_given(job, "model.bias"));
     m->width = m->rank + m->bias;
     /* sgd converges faster if the mean is subtracted. als fits the mean in the first clock, and without biases it gives better
      * factors if the mean is not subtracted. */
     m->centred = !o->implicit && (m->bias || (!m->by_als && !o->nonnegative));
-    m->l2 = o->l2 == TR_JOB_AUTO ? default_l2 : o->l2;
     m->averages = tr_job_is(job, "sync.weight", "con");
     m->epochs = (int64_t)tr_job_number(job, "solve.epochs");
     m->report_every = (int64_t)tr_job_number(job, "report.every");
@@ -156,6 +155,14 @@ static int mf_open(tr_context *tr, const void *options, void *model)
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &squares, 1));
     m->spread = squares > 0 ? sqrt(squares / n) : 1;
     m->mean = m->centred ? m->average : 0;
+    m->l2 = m->o->l2;
+    if (m->l2 == TR_JOB_AUTO) {
+        /* best on MovieLens, jester and anime together; ratings in another unit need lambda in this unit */
+        double part = m->by_als ? 0.1 : 0.055;
+        m->l2 = part * (m->implicit ? 1 : m->spread);
+        if (!m->implicit)
+            tr_say(m->tr, "model.l2:      %.3g, %.3g of the standard deviation of the ratings", m->l2, part);
+    }
 
     /* Several groups pull and push whole blocks of items in every clock: place the items of a block on few servers. */
     bool in_blocks = !m->by_als && tr_groups(tr) > 1 && !tr_job_given(tr_context_job(tr), "table.block");
@@ -192,15 +199,19 @@ static int mf_train(void *model)
 /* Writes factors or biases of the rows first .. first + n - 1 of the table m->written to `values`. */
 static int fill_rows(void *mf, uint64_t first, size_t n, void *values)
 {
+    enum { AT_ONCE = 4096 }; /* rows that are read together: a piece of the biases has many more */
     const struct tr_mf *m = mf;
-    size_t from = m->writes_bias ? (size_t)m->rank : 0, columns = m->writes_bias ? 1 : (size_t)m->rank;
+    size_t from = m->writes_bias ? (size_t)m->rank : 0, columns = m->writes_bias ? 1 : (size_t)m->rank, some;
     float *to = values;
     TR_FREED float *rows = NULL;
-    TR_TRY(TR_NEW(&rows, n * m->width));
-    TR_TRY(tr_table_read(m->written, first, n, rows));
-    for (size_t i = 0; i < n; i++) {
-        if (!m->writes_bias) tr_mf_clip(m, rows + i * m->width);
-        memcpy(to + i * columns, rows + i * m->width + from, columns * sizeof *to);
+    TR_TRY(TR_NEW(&rows, tr_min_size(n, AT_ONCE) * m->width));
+    for (uint64_t end = first + n; first < end; first += some) {
+        some = tr_min_size((size_t)(end - first), AT_ONCE);
+        TR_TRY(tr_table_read(m->written, first, some, rows));
+        for (size_t i = 0; i < some; i++, to += columns) {
+            if (!m->writes_bias) tr_mf_clip(m, rows + i * m->width);
+            memcpy(to, rows + i * m->width + from, columns * sizeof *to);
+        }
     }
     return TR_OK;
 }
@@ -524,7 +535,8 @@ static void mf_close(void *model)
  * and items, the arenas, and the subscriptions of the machine for each side. */
 static void mf_estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
-    double workers = size->workers, row = 4 * (double)((const struct tr_mf_options *)options)->rank,
+    const struct tr_mf_options *o = options;
+    double workers = size->workers, row = 4 * (double)(o->rank + o->bias),
            all = row * (size->users + size->items), mine = row * (size->users / workers + size->items);
     memory->rows = (workers > 1 ? 25 : 20) * size->records / workers;
     memory->server = all / size->servers;
@@ -546,11 +558,14 @@ static const tr_option options[] = {
     {"model.rank", TR_KIND_INTEGER, AT(rank), "32", .least = 1, .most = 4096,
      .help = "number of factors per user and item"},
     {"model.l2", TR_KIND_REAL, AT(l2), "auto", .words = TR_WORDS("auto"),
-     .help = "lambda of the factors; auto = 0.05, with als 0.1"},
+     .help = "lambda of the factors; auto = 0.055 of the standard deviation of the ratings, with als 0.1 of "
+             "it; implicit: 0.1"},
     {"model.l2_weighted", TR_KIND_BOOL, AT(l2_weighted), "yes",
      .help = "multiply lambda of a user or item by its number of ratings"},
-    {"model.bias", TR_KIND_BOOL, AT(bias), "no",
-     .help = "subtract the mean, and fit a constant for each user and item"},
+    {"model.bias", TR_KIND_BOOL, AT(bias), "yes",
+     .help = "subtract the mean, and fit a constant for each user and item; without effect for implicit "
+             "ratings, and for "
+             "nonnegative factors only if set"},
     {"model.nonnegative", TR_KIND_BOOL, AT(nonnegative), "no", .help = "keep factors at 0 or above"},
     {"model.implicit", TR_KIND_BOOL, AT(implicit), "no",
      .help = "als: ratings are counts of interactions; all other pairs are zeros with weight 1"},
