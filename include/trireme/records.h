@@ -90,6 +90,8 @@ typedef struct tr_read_options {
      * rows have the weights in the column of data.weight, or weight 1 in a file without this column. */
     const struct tr_schema *schema;
     uint64_t *unlabelled;
+    bool
+        strict; /* with schema: named columns that the schema does not have are an error; otherwise they are ignored */
     const char *id; /* with schema: the column that tr_records_id() returns, by name or number; may be NULL */
     /* To divide the rows among several processes: the number of this reader, and the number of readers; 0: read all rows. The
      * first reader reads all rows of docword. */

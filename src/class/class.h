@@ -87,6 +87,7 @@ struct tr_ask {
     const char *output; /* name of `out` in messages */
     const char *id;     /* predict: column whose text is printed before each prediction; NULL: none */
     bool json;
+    bool strict; /* columns that the training data do not have are an error */
     /* Called with the n curves of evaluate; may be NULL. */
     int (*draw)(void *state, const struct tr_curve *curve, size_t n);
     void *draw_state;

@@ -381,6 +381,7 @@ static int query_run(tr_query *q)
     if (q->ask->id && class->answer) return tr_fail(TR_ERR_USAGE, "predict: --id is not for %s", class->noun);
     TR_TRY(query_find_format(q));
     q->rows.id = q->ask->id;
+    q->rows.strict = q->ask->strict;
     TR_TRY(class->answer ? class->answer(q->model->model, q) : query_ask_by_rows(q));
     if (q->ask->command == TR_PREDICT) return TR_OK;
     query_show_figures(q);

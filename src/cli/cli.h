@@ -47,7 +47,7 @@ int tr_flush_output(int status);
 /* Options of the three commands. Each command sets only the members for which it has options. */
 struct tr_ask_options {
     const char *output, *format, *plugin, *id;
-    bool json, plot;
+    bool json, plot, strict;
 };
 
 /* The option --plugin, which all three commands have. */

@@ -158,7 +158,7 @@ static int read_table(struct count *c, const struct tr_files *files, struct tr_h
     int32_t *word = NULL;
     int status = tr_schema_make(c->job, files, heads, &c->schema);
     if (status == TR_OK) c->schema->hash = 0; /* ignore data.hash: values are counted, not keys */
-    if (status == TR_OK) status = tr_schema_bind(c->schema, files, heads, true, &bindings);
+    if (status == TR_OK) status = tr_schema_bind(c->schema, files, heads, TR_BIND_LABEL, &bindings);
     if (status == TR_OK) status = TR_NEW(&word, c->schema->n);
     status = count_agree(c, status);
     for (bool again = true; again && status == TR_OK;) {

@@ -77,6 +77,7 @@ int tr_ask_model(enum tr_asked command, const struct tr_arguments *a, const stru
                          .out = stdout,
                          .output = "standard output",
                          .json = o->json,
+                         .strict = o->strict,
                          .id = o->id,
                          .draw = o->plot ? draw_curves : NULL,
                          .draw_state = (void *)(uintptr_t)&o->output,
@@ -190,12 +191,20 @@ static int evaluate_command(struct tr_arguments *a, void *options)
             .help = "the format of DATA if it differs from training: libsvm, csv, ratings, docword, hdf5"    \
     }
 
+#define STRICT                                                                                               \
+    {                                                                                                        \
+        "--strict", TR_ARG_FLAG, AT(strict),                                                                 \
+            .help =                                                                                          \
+                "of a table: refuse columns that the training data do not have, which are ignored otherwise" \
+    }
+
 static const struct tr_argument predict_arguments[] = {
     {"-o", TR_ARG_TEXT, AT(output), .value = "FILE",
      .help = "write to FILE instead of standard output; it appears when it is complete"},
     {"--id", TR_ARG_TEXT, AT(id), .value = "COLUMN",
      .help = "of a table: write the value of this column and a tab before each prediction"},
     FORMAT,
+    STRICT,
     TR_ASK_PLUGIN,
     {0}};
 
@@ -225,6 +234,7 @@ static const struct tr_argument evaluate_arguments[] = {
     {"-o", TR_ARG_TEXT, AT(output), .value = "FILE",
      .help = "draw to FILE, which ends in .svg, .png or .pdf"},
     FORMAT,
+    STRICT,
     TR_ASK_PLUGIN,
     {0}};
 

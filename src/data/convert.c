@@ -310,7 +310,7 @@ static int find_columns(struct work *w)
     if (s->slots == 0)
         return tr_fail(TR_ERR_DATA, "%s: there is no column besides those that are left out",
                        w->files.file[0].path);
-    return tr_schema_bind(s, &w->files, w->heads, true, &w->bindings);
+    return tr_schema_bind(s, &w->files, w->heads, TR_BIND_LABEL, &w->bindings);
 }
 
 static int convert(struct work *w)

@@ -483,13 +483,18 @@ static int csv_enter(struct tr_reader *r)
     if (!s || o->bindings->n == 0) return TR_OK;
     const struct tr_binding *binding = &o->bindings->binding[r->head->binding];
     bool plain = s->crosses == 0 && !o->id && !o->weight && s->missing_numbers == 0, has_id = false;
-    size_t slot = 0, columns = r->at ? s->n : 0;
-    if (!plain) TR_TRY(TR_GROW(&r->at, &columns, s->n));
+    size_t slot = 0, columns = r->at ? s->n + 1 : 0;
+    if (!plain) TR_TRY(TR_GROW(&r->at, &columns, s->n + 1));
     if (o->id) r->id_column = tr_schema_find(s, o->id);
     r->fields = r->labelled = binding->fields;
     TR_TRY(TR_GROW(&r->bound, &r->bound_capacity, r->fields));
     for (size_t k = 0; k < r->fields; k++) {
         uint32_t column = binding->column[k];
+        if (column == s->n) { /* a column of this file only */
+            r->bound[k] = (struct tr_bound){.type = TR_COLUMN_IGNORE, .column = column};
+            plain = false;
+            continue;
+        }
         const struct tr_column *c = &s->column[column];
         r->bound[k] = (struct tr_bound){.type = c->type, .slot = c->slot, .column = column};
         if (c->type == TR_COLUMN_WEIGHT && !o->weight) r->bound[k].type = TR_COLUMN_IGNORE;

@@ -132,7 +132,10 @@ static int pass_read_csv(struct pass *p)
             return tr_fail(TR_ERR_DATA,
                            "the model has %llu columns, but its description of tables gives %llu: damaged",
                            (unsigned long long)o->columns, (unsigned long long)o->schema->keys);
-        TR_TRY(tr_schema_bind(o->schema, &p->files, p->heads, false, &bindings));
+        TR_TRY(tr_schema_bind(o->schema, &p->files, p->heads, o->strict ? 0 : TR_BIND_KNOWN, &bindings));
+        if (*bindings.unknown && o->reader == 0)
+            tr_printf(stderr, "trireme: note: columns that the training data do not have are ignored: %s\n",
+                      bindings.unknown);
         options.schema = o->schema;
         options.bindings = &bindings;
         options.settled = true;

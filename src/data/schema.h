@@ -136,6 +136,7 @@ struct tr_binding {
 struct tr_bindings {
     size_t n;
     struct tr_binding *binding; /* distinct bindings; tr_head.binding is the index of a file's binding */
+    char unknown[160];          /* names of ignored columns that the schema does not have, for messages */
 };
 
 int tr_schema_new(struct tr_schema **s);
@@ -147,9 +148,11 @@ int tr_schema_make(const tr_job *job, const struct tr_files *files, const struct
                    struct tr_schema **schema);
 
 /* Finds the columns of the schema in all files, and sets heads' bindings: by name if schema and file have names, otherwise by
- * order. The label (unless label_needed), identifiers and weights may be absent. TR_ERR_DATA names an absent or unknown column. */
-int tr_schema_bind(const struct tr_schema *s, const struct tr_files *files, struct tr_head *heads,
-                   bool label_needed, struct tr_bindings *bindings);
+ * order. Identifiers and weights may be absent, and the label without TR_BIND_LABEL. With TR_BIND_KNOWN named columns that the
+ * schema does not have are ignored, and bindings->unknown has their names. TR_ERR_DATA names an absent or unknown column. */
+enum { TR_BIND_LABEL = 1, TR_BIND_KNOWN = 2 };
+int tr_schema_bind(const struct tr_schema *s, const struct tr_files *files, struct tr_head *heads, int how,
+                   struct tr_bindings *bindings);
 
 /* Assigns slots and keys. Call it again after a change of a column's type, missing, others or values. TR_ERR_DATA: there are more
  * than 2^32 - 2 keys. */

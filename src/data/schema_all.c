@@ -42,7 +42,11 @@ int tr_schema_open(tr_data *data, const tr_data *like)
         if (!like) status = tr_schema_make(tr->job, &s->files, s->heads, &s->schema);
         for (size_t c = 0; status == TR_OK && !like && c < s->schema->n; c++)
             s->schema->column[c].raw = s->form & TR_DATA_CODES;
-        if (status == TR_OK) status = tr_schema_bind(s->schema, &s->files, s->heads, true, &s->bindings);
+        int how = TR_BIND_LABEL | (like ? TR_BIND_KNOWN : 0);
+        if (status == TR_OK) status = tr_schema_bind(s->schema, &s->files, s->heads, how, &s->bindings);
+        if (status == TR_OK && *s->bindings.unknown)
+            tr_say(tr, "note:          columns of data.test that data.train does not have are ignored: %s",
+                   s->bindings.unknown);
         if (status == TR_OK) status = tr_schema_archive(&a, &s->schema, &s->bindings);
     }
     TR_TRY(tr_agree(tr, status));

@@ -352,8 +352,9 @@ static bool schema_crosses_column(const struct tr_schema *s, size_t column)
 
 /* Finds the columns of a file's fields by their names. */
 static int binding_by_name(const struct tr_schema *s, const struct tr_files *files, size_t file,
-                           const struct tr_head *head, bool label_needed, struct tr_binding *b)
+                           const struct tr_head *head, int how, struct tr_binding *b, char unknown[160])
 {
+    bool label_needed = how & TR_BIND_LABEL;
     const char *path = files->file[file].path;
     TR_CLOSED_BY(tr_ids_free) struct tr_ids names = {.are_text = true};
     TR_FREED bool *there = NULL;
@@ -366,6 +367,13 @@ static int binding_by_name(const struct tr_schema *s, const struct tr_files *fil
         size_t n;
         const char *text = tr_ids_text(&names, k, &n);
         uint32_t c = tr_ids_find_text(&s->names, text, n);
+        if (c >= tr_schema_fields(s) && how & TR_BIND_KNOWN) {
+            size_t at = strlen(unknown);
+            if (at < 100)
+                snprintf(unknown + at, 160 - at, "%s%.*s", at ? ", " : "", (int)tr_min_size(n, 40), text);
+            b->column[k] = (uint32_t)s->n;
+            continue;
+        }
         if (c >= tr_schema_fields(s))
             return tr_fail(TR_ERR_DATA, "%s: unknown column %.*s: the training data have none of that name",
                            path, (int)tr_min_size(n, 80), text);
@@ -414,6 +422,7 @@ static int binding_check_kinds(const struct tr_schema *s, const struct tr_file *
     TR_TRY(tr_hdf5_read_kinds(file, b->fields, texts));
     for (size_t k = 0; k < b->fields; k++) {
         uint32_t column = b->column[k];
+        if (column == s->n) continue;
         uint8_t type = column < s->n ? s->column[column].type : TR_COLUMN_IGNORE;
         bool number = type == TR_COLUMN_NUMBER || type == TR_COLUMN_LABEL || type == TR_COLUMN_WEIGHT,
              text = type == TR_COLUMN_CATEGORY || (column < s->n && schema_crosses_column(s, column));
@@ -429,8 +438,8 @@ static int binding_check_kinds(const struct tr_schema *s, const struct tr_file *
     return TR_OK;
 }
 
-int tr_schema_bind(const struct tr_schema *s, const struct tr_files *files, struct tr_head *heads,
-                   bool label_needed, struct tr_bindings *bindings)
+int tr_schema_bind(const struct tr_schema *s, const struct tr_files *files, struct tr_head *heads, int how,
+                   struct tr_bindings *bindings)
 {
     int status = TR_OK;
     *bindings = (struct tr_bindings){.n = 0};
@@ -440,10 +449,10 @@ int tr_schema_bind(const struct tr_schema *s, const struct tr_files *files, stru
         size_t which = 0, capacity = bindings->n;
         if (heads[i].fields == 0) continue;
         status = s->named && heads[i].header
-                     ? binding_by_name(s, files, i, &heads[i], label_needed, &b)
-                     : binding_by_order(s, file->path, heads[i].fields, label_needed, &b);
+                     ? binding_by_name(s, files, i, &heads[i], how, &b, bindings->unknown)
+                     : binding_by_order(s, file->path, heads[i].fields, how & TR_BIND_LABEL, &b);
         for (size_t k = 0; k < b.fields && status == TR_OK; k++)
-            b.labelled = b.labelled || b.column[k] == s->label;
+            b.labelled = b.labelled || (b.column[k] == s->label && s->label < s->n);
         if (status == TR_OK && heads[i].named) status = binding_check_kinds(s, file, &b);
         for (; which < bindings->n && status == TR_OK; which++) { /* equal bindings are stored once */
             const struct tr_binding *other = &bindings->binding[which];

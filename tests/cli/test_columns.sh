@@ -66,7 +66,7 @@ done
 printf 'age,city,zip,"road, no"\n1,Rome,2,r\n' >more.csv
 printf 'age,city,city\n1,Rome,2\n' >twice.csv
 refuses "lacks.csv: there is no column road, no" 65 "lacks.csv: there is no column road, no" "$trireme" predict one lacks.csv
-refuses "more.csv: unknown column zip" 65 "more.csv: unknown column zip" "$trireme" predict one more.csv
+refuses "more.csv: unknown column zip" 65 "more.csv: unknown column zip" "$trireme" predict one more.csv --strict
 refuses "twice.csv: two columns are called city" 65 "twice.csv: two columns are called city" "$trireme" predict one twice.csv
 printf 'city,"road, no",age\nOslo,r7,old\n' >word.csv
 refuses "word.csv:2: column age: 'old' is not a n" 65 "word.csv:2: column age: 'old' is not a number" "$trireme" predict one word.csv
@@ -325,3 +325,18 @@ printf '\377\376a\000,\000y\000\n\0001\000,\0002\000\n\000' >utf16.csv
 refuses "UTF-16" 65 "utf16.csv: the text is UTF-16, expected UTF-8" "$trireme" count utf16.csv
 printf '\357\273\2774\n3\n6\n1 1 2\n1 2 1\n2 3 4\n3 1 1\n3 2 2\n4 3 1\n' >mark.txt
 "$trireme" train data.train=mark.txt model.type=lda model.topics=2 output=mark >out 2>err || fail "a mark before documents: $(cat err)"
+
+# ---- columns that only a file to predict has are ignored ----
+
+for format in csv h5; do
+    awk -F, 'NR == 1 { print "spare," $0 ",more"; next } { print "x" NR "," $0 "," NR }' iris.csv >spare.csv
+    [ $format = csv ] || { "$trireme" convert spare.csv spare.h5 data.label=kind >/dev/null 2>&1 || fail "convert"; }
+    "$trireme" predict names spare.$format >said 2>notes || fail "more columns, $format: $(cat notes)"
+    "$trireme" predict names iris.csv | cmp -s - said || fail "more columns, $format: other predictions"
+    grep -q 'note: columns that the training data do not have are ignored: spare, more$' notes || fail "more columns, $format: $(cat notes)"
+    "$trireme" evaluate names spare.$format 2>/dev/null | grep '^accuracy' >said && "$trireme" evaluate names iris.csv | grep '^accuracy' | cmp -s - said ||
+        fail "more columns, $format: evaluate: $(cat said)"
+done
+refuses "--strict" 65 "spare.csv: unknown column spare: the training data have none of that name" "$trireme" predict names spare.csv --strict
+learn spared 2 data.train=iris.csv data.test=spare.csv
+says spared.out '^note: *columns of data.test that data.train does not have are ignored: spare, more'

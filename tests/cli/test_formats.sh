@@ -67,7 +67,7 @@ expect 65 "words.h5: column kind is one of words in this file, expected numbers"
 expect 65 "words.h5: column weight is one of numbers in this file, expected words" train data.train=words.h5 data.columns=weight:category
 expect 65 "words.csv: not an HDF5 file, other than words.h5" train data.train=words.h5,words.csv
 expect 65 "table.h5: unknown column a" train data.train=words.h5,table.h5
-expect 65 "table.h5: unknown column a" predict text table.h5
+expect 65 "table.h5: there is no column city" predict text table.h5
 h5dump -H table.h5 | grep -q indptr && fail "table.csv: stored as lists"
 h5dump -H full.h5 | grep -q indptr && fail "full.svm: stored as lists"
 h5dump -d X/data ones.h5 | grep -q H5T_STD_U8LE || fail "ones.svm: values of more than a byte"

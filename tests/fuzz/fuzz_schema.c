@@ -131,7 +131,7 @@ static void check_rows(const struct tr_schema *s, struct tr_matrix *m)
     uint64_t unknown;
     for (size_t i = 0; m->label && i < m->rows; i++)
         if (s->label < s->n && s->column[s->label].type == TR_COLUMN_NAMED_LABEL)
-            DEMAND(isnan(m->label[i]) || (m->label[i] >= 0 && (size_t)m->label[i] < s->labels.n));
+            DEMAND(isnan(m->label[i]) || (m->label[i] >= 0 && (size_t)m->label[i] <= s->labels.n));
     DEMAND(tr_schema_expand(s, NULL, m, &unknown) == TR_OK);
     for (size_t k = 0; m->begin && k < tr_matrix_nonzeros(m); k++) DEMAND(m->column[k] < s->keys);
     if (!m->begin) DEMAND(m->columns == s->keys);
