@@ -352,6 +352,98 @@ const struct tr_loss tr_loss_poisson = {
               .lightgbm = "poisson",
               .xgboost = {"count:poisson", "poisson_regression_param", "max_delta_step", "0", "1"}}};
 
+/* ---- gamma: y / μ - log(y / μ) - 1, half the deviance, μ = exp(m) ---- */
+
+static double gamma_value(double m, double y, double s)
+{
+    (void)s;
+    return y * exp(-m) + m - log(y) - 1;
+}
+
+static double gamma_slope(double m, double y, double s)
+{
+    (void)s;
+    return 1 - y * exp(-m);
+}
+
+static double gamma_curvature(double m, double y, double slope, double s)
+{
+    (void)m, (void)y, (void)s;
+    return 1 - slope;
+}
+
+TR_CPU_CLONES static void gamma_gradients(const float *score, const float *label, size_t n, float shape,
+                                          float *g, float *h)
+{
+    (void)shape;
+    for (size_t i = 0; i < n; i++) {
+        h[i] = label[i] * tr_fast_exp(-score[i]);
+        g[i] = 1 - h[i];
+    }
+}
+
+static const struct tr_loss tr_loss_gamma = {
+    .type = "gamma",
+    .objective = "gamma",
+    .labels = TR_LABELS_POSITIVE,
+    .value = gamma_value,
+    .slope = gamma_slope,
+    .curvature = gamma_curvature,
+    .most_curvature = INFINITY,
+    .mean = poisson_mean,
+    .constant = poisson_constant,
+    .metric = "deviance",
+    .metric_times = 2,
+    .trees = {.gradients = gamma_gradients,
+              .lightgbm = "gamma",
+              .xgboost = {"reg:gamma", "reg_loss_param", "scale_pos_weight", "1", "1"}}};
+
+/* ---- tweedie of power s, 1 < s < 2, half the deviance: y^(2-s) / ((1-s) (2-s)) - y μ^(1-s) / (1-s) + μ^(2-s) / (2-s) ---- */
+
+static double tweedie_value(double m, double y, double s)
+{
+    double a = 1 - s, b = 2 - s;
+    return (y > 0 ? pow(y, b) / (a * b) : 0) - y * exp(a * m) / a + exp(b * m) / b;
+}
+
+static double tweedie_slope(double m, double y, double s)
+{
+    return exp((2 - s) * m) - y * exp((1 - s) * m);
+}
+
+static double tweedie_curvature(double m, double y, double slope, double s)
+{
+    (void)slope;
+    return (2 - s) * exp((2 - s) * m) + (s - 1) * y * exp((1 - s) * m);
+}
+
+TR_CPU_CLONES static void tweedie_gradients(const float *score, const float *label, size_t n, float s,
+                                            float *g, float *h)
+{
+    for (size_t i = 0; i < n; i++) {
+        float up = tr_fast_exp((2 - s) * score[i]), down = label[i] * tr_fast_exp((1 - s) * score[i]);
+        g[i] = up - down;
+        h[i] = (2 - s) * up + (s - 1) * down;
+    }
+}
+
+static const struct tr_loss tr_loss_tweedie = {
+    .type = "tweedie",
+    .objective = "tweedie",
+    .labels = TR_LABELS_COUNTS,
+    .shape = TR_SHAPE_POWER,
+    .value = tweedie_value,
+    .slope = tweedie_slope,
+    .curvature = tweedie_curvature,
+    .most_curvature = INFINITY,
+    .mean = poisson_mean,
+    .constant = poisson_constant,
+    .metric = "deviance",
+    .metric_times = 2,
+    .trees = {.gradients = tweedie_gradients,
+              .lightgbm = "tweedie",
+              .xgboost = {"reg:tweedie", "tweedie_regression_param", "tweedie_variance_power", "1.5", "1"}}};
+
 /* ---- logcosh: s² log(cosh(r / s)), r = m - y: near r² / 2 for small errors and s |r| - s² log 2 for large ones ---- */
 
 static double logcosh_value(double m, double y, double s)
@@ -385,7 +477,8 @@ static const struct tr_loss tr_loss_logcosh = {.type = "logcosh",
 /* ---- the lists ---- */
 
 /* LINEAR_LOSSES: the values of model.type. TREE_LOSSES: the values of model.objective, each with the name of its struct. */
-#define LINEAR_LOSSES(X) X(logistic) X(linear) X(svm) X(l2svm) X(huber) X(quantile) X(poisson) X(logcosh)
+#define LINEAR_LOSSES(X)                                                                                     \
+    X(logistic) X(linear) X(svm) X(l2svm) X(huber) X(quantile) X(poisson) X(logcosh) X(gamma) X(tweedie)
 #define TREE_LOSSES(X)                                                                                       \
     X(logistic, logistic)                                                                                    \
     X(squared, linear)                                                                                       \
@@ -393,7 +486,9 @@ static const struct tr_loss tr_loss_logcosh = {.type = "logcosh",
     X(softmax, softmax)                                                                                      \
     X(absolute, absolute)                                                                                    \
     X(quantile, quantile)                                                                                    \
-    X(huber, huber)
+    X(huber, huber)                                                                                          \
+    X(gamma, gamma)                                                                                          \
+    X(tweedie, tweedie)
 
 #define TYPE(name)                 #name,
 #define TYPE_LOSS(name)            &tr_loss_##name,
@@ -404,7 +499,7 @@ const char *const tr_loss_types[] = {LINEAR_LOSSES(TYPE) "auto", NULL};
 const struct tr_loss *const tr_losses[] = {LINEAR_LOSSES(TYPE_LOSS) NULL};
 const char *const tr_loss_objectives[] = {"auto", TREE_LOSSES(OBJECTIVE) NULL};
 const struct tr_loss *const tr_objective_losses[] = {NULL, TREE_LOSSES(OBJECTIVE_LOSS) NULL};
-const char *const tr_shape_name[TR_SHAPES] = {NULL, "delta", "quantile"};
+const char *const tr_shape_name[TR_SHAPES] = {NULL, "delta", "quantile", "power"};
 
 _Static_assert(sizeof tr_loss_types / sizeof *tr_loss_types == sizeof tr_losses / sizeof *tr_losses + 1,
                "each value of model.type but auto has a loss");
@@ -425,9 +520,9 @@ const struct tr_loss *tr_loss_of_objective(const char *objective)
     return *loss;
 }
 
-double tr_loss_shape(const struct tr_loss *loss, double delta, double quantile)
+double tr_loss_shape(const struct tr_loss *loss, double delta, double quantile, double power)
 {
-    const double shapes[] = {[TR_SHAPE_NONE] = 0, [TR_SHAPE_DELTA] = delta, [TR_SHAPE_QUANTILE] = quantile};
-    _Static_assert(sizeof shapes / sizeof *shapes == TR_SHAPES, "each shape has a value");
-    return shapes[loss->shape];
+    const double shape[TR_SHAPES] = {
+        [TR_SHAPE_DELTA] = delta, [TR_SHAPE_QUANTILE] = quantile, [TR_SHAPE_POWER] = power};
+    return shape[loss->shape];
 }

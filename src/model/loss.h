@@ -16,10 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum tr_loss_labels { TR_LABELS_CLASSES, TR_LABELS_NUMBERS, TR_LABELS_COUNTS };
+enum tr_loss_labels { TR_LABELS_CLASSES, TR_LABELS_NUMBERS, TR_LABELS_COUNTS, TR_LABELS_POSITIVE };
 
 /* The job key whose value is the shape of a loss. tr_shape_name: the key without «model.»; NULL for TR_SHAPE_NONE. */
-enum tr_loss_shape { TR_SHAPE_NONE, TR_SHAPE_DELTA, TR_SHAPE_QUANTILE, TR_SHAPES };
+enum tr_loss_shape { TR_SHAPE_NONE, TR_SHAPE_DELTA, TR_SHAPE_QUANTILE, TR_SHAPE_POWER, TR_SHAPES };
 extern const char *const tr_shape_name[TR_SHAPES];
 
 /* Computes the gradient g and the curvature h of the loss at each of n scores, from which trees grow the next tree. parameter: the
@@ -97,7 +97,15 @@ const struct tr_loss *tr_loss_of_type(const char *type);
 const struct tr_loss *tr_loss_of_objective(const char *objective);
 
 /* Returns the shape of a loss: one of the values of the job keys model.delta and model.quantile; 0 if the loss has no shape. */
-double tr_loss_shape(const struct tr_loss *loss, double delta, double quantile);
+double tr_loss_shape(const struct tr_loss *loss, double delta, double quantile, double power);
+
+/* Returns whether the loss takes this label of a regression: counts are 0 or more, positive labels are above 0. */
+static inline bool tr_loss_takes(const struct tr_loss *loss, float label)
+{
+    return loss->labels == TR_LABELS_COUNTS     ? label >= 0
+           : loss->labels == TR_LABELS_POSITIVE ? label > 0
+                                                : true;
+}
 
 static inline bool tr_loss_classifies(const struct tr_loss *loss)
 {

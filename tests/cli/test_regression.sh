@@ -73,3 +73,46 @@ refused 78 "solve.method dual does not minimise the loss of model.type logcosh: 
 refused 78 "solve.method descent does not minimise the loss of model.type logcosh" model.type=logcosh solve.method=descent model.l1=0.1
 refused 78 "solve.method svrg does not minimise" model.type=quantile solve.method=svrg
 refused 65 "label -.*, expected 0 or more for model.type poisson" model.type=poisson solve.method=sgd
+
+# ---- log link: without a penalty the predictions of two groups are their means, and the deviance is that of the means ----
+
+awk 'BEGIN { srand(5); print "y,g,w"; for (i = 0; i < 400; i++) { g = i % 2; u = rand(); y = (g ? 30 : 400) * (0.2 + u * u)
+    printf "%.4f,%d,%d\n", y, g, 1 + i % 3 }}' >amounts.csv
+awk -F, -v OFS=, 'NR > 1 && NR % 3 == 0 { $1 = 0 } { print }' amounts.csv >zeros.csv
+# means_and_deviance FILE POWER: of both groups, weighted
+means_and_deviance() {
+    awk -F, -v p="$2" 'NR > 1 { n[$2] += $3; sum[$2] += $3 * $1; y[NR] = $1; g[NR] = $2; w[NR] = $3 } END {
+        for (i = 2; i <= NR; i++) { m = sum[g[i]] / n[g[i]]; all += w[i]
+            if (p == 1) d = (y[i] > 0 ? y[i] * log(y[i] / m) : 0) - y[i] + m
+            else if (p == 2) d = y[i] / m - log(y[i] / m) - 1
+            else d = (y[i] > 0 ? y[i] ^ (2 - p) / ((1 - p) * (2 - p)) : 0) - y[i] * m ^ (1 - p) / (1 - p) + m ^ (2 - p) / (2 - p)
+            total += 2 * w[i] * d }
+        printf "%.9g %.9g %.9g\n", sum[0] / n[0], sum[1] / n[1], total / all }' "$1"
+}
+printf 'data: {label: y, columns: {w: weight}}\nreport: {progress: no}\n' >amounts.yaml
+printf 'y,g,w\n1,0,1\n1,1,1\n' >groups.csv
+while read -r loss file power more; do
+    means_and_deviance $file $power >expected && read -r zero one deviance <expected
+    for ranks in 1 3; do
+        run linear-$loss $ranks amounts.yaml data.train=$file data.test=$file model.type=$loss model.l2=1e-12 solve.target_gap=1e-9 solve.epochs=100 $more
+        run trees-$loss $ranks amounts.yaml data.train=$file data.test=$file model.type=trees model.objective=$loss solve.epochs=300 model.min_rows=1 solve.rate=0.2 $more
+        for model in linear trees; do
+            "$trireme" predict $model-$loss groups.csv | tr '\n' ' ' >said && read -r first second <said
+            near "$first" "$zero" "$(awk "BEGIN { print 2e-3 * $zero }")" && near "$second" "$one" "$(awk "BEGIN { print 2e-3 * $one }")" ||
+                fail "$model $loss, $ranks ranks: predicts $first and $second, the means are $zero and $one"
+            near "$(of $model-$loss test_deviance)" "$deviance" "$(awk "BEGIN { print 1e-3 * $deviance }")" ||
+                fail "$model $loss, $ranks ranks: deviance $(of $model-$loss test_deviance), of the means $deviance"
+        done
+    done
+    "$trireme" evaluate linear-$loss $file 2>/dev/null | awk '$1 == "deviance" { print $2 }' >said
+    near "$(cat said)" "$deviance" "$(awk "BEGIN { print 1e-3 * $deviance }")" || fail "evaluate $loss: deviance $(cat said), expected $deviance"
+done <<'LOSSES'
+poisson zeros.csv 1
+gamma amounts.csv 2
+tweedie zeros.csv 1.3 model.power=1.3
+LOSSES
+expect 65 "label 0, expected more than 0 for model.type gamma" train amounts.yaml data.train=zeros.csv model.type=gamma output=no
+expect 65 "label 0, expected more than 0 for model.objective gamma" train amounts.yaml data.train=zeros.csv model.type=trees model.objective=gamma output=no
+expect 78 "model.power" train amounts.yaml data.train=zeros.csv model.type=tweedie model.power=2 output=no
+expect 78 "model.power is for model.type tweedie" train amounts.yaml data.train=zeros.csv model.type=poisson model.power=1.2 output=no
+expect 78 "model.power is for model.objective tweedie" train amounts.yaml data.train=zeros.csv model.type=trees model.objective=poisson model.power=1.2 output=no

@@ -343,4 +343,4 @@ refused 78 'requires classes' data.train=all.number.csv model.class_weights=bala
 refused 78 'for solve.parallel voting' solve.votes=3
 refused 78 'for model.objective quantile' model.quantile=0.3
 refused 78 'used only if solve.row_share' solve.top_share=0.3
-refused 65 'negative' data.train=all.number.csv model.objective=poisson
+refused 65 'expected 0 or more for model.objective poisson' data.train=all.number.csv model.objective=poisson

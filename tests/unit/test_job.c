@@ -283,7 +283,7 @@ UNIT_CASE(choices_and_yes_or_no)
     ck_refused("model: {bias: 1}", "model.bias is «1»: expected yes or no");
     ck_refused("model: {bias: 'yes'}", "expected yes or no without quotes");
     ck_refused("model: {type: forest}", "model.type is «forest»: expected logistic, linear, svm, l2svm, "
-                                        "huber, quantile, poisson, logcosh, auto, kmeans, mf, lda "
+                                        "huber, quantile, poisson, logcosh, gamma, tweedie, auto, kmeans, mf, lda "
                                         "or trees");
 }
 

@@ -89,6 +89,8 @@ static int linear_check(const tr_job *job, const void *options)
          "model.delta is for model.type huber and logcosh"},
         {o->quantile != 0.5 && loss->shape != TR_SHAPE_QUANTILE, "model.quantile",
          "model.quantile is for model.type quantile"},
+        {o->power != 1.5 && loss->shape != TR_SHAPE_POWER, "model.power",
+         "model.power is for model.type tweedie"},
         {o->classes == TR_CLASSES_SOFTMAX && classifies && loss != &tr_loss_logistic, "model.classes",
          "model.classes softmax is for model.type logistic"},
         {o->classes != TR_CLASSES_AUTO && !classifies, "model.classes", "model.classes is for classifiers"},
@@ -161,10 +163,11 @@ static int linear_check_data(const struct tr_linear *m)
                (double)train->label[0]);
     if (test && tr_linear_classifies(m) && train->labels > 1)
         TR_TRY(tr_labels_check_test(m->tr, train, test));
-    for (size_t i = 0; m->loss->labels == TR_LABELS_COUNTS && label && i < train->rows.n; i++)
-        if (!(label[i] >= 0))
-            return tr_fail(TR_ERR_DATA, "data.train: label %.9g, expected 0 or more for model.type %s",
-                           (double)label[i], m->loss->type);
+    for (size_t i = 0; label && i < train->rows.n; i++)
+        if (!tr_loss_takes(m->loss, label[i]))
+            return tr_fail(
+                TR_ERR_DATA, "data.train: label %.9g, expected %s for model.type %s", (double)label[i],
+                m->loss->labels == TR_LABELS_POSITIVE ? "more than 0" : "0 or more", m->loss->type);
     if (train->columns <= most / m->outputs) return TR_OK;
     return tr_fail(TR_ERR_DATA,
                    "data.train: %llu features, %zu weight(s) each: the files of a model have all, expected "
@@ -234,7 +237,7 @@ static int measure_targets(struct tr_linear *m)
     double sum[3] = {0}, bound[2] = {-INFINITY, -INFINITY};
     size_t first, end;
     m->unit = 1;
-    m->shape = tr_loss_shape(loss, fmax(m->o->delta, 0), m->o->quantile);
+    m->shape = tr_loss_shape(loss, fmax(m->o->delta, 0), m->o->quantile, m->o->power);
     if (tr_linear_classifies(m)) return TR_OK;
     tr_linear_own_rows(m, &first, &end);
     for (size_t i = first; i < end; i++) {
@@ -822,6 +825,8 @@ static const tr_option options[] = {
              "auto = the median absolute deviation of the targets"},
     {"model.quantile", TR_KIND_REAL, AT(quantile), "0.5", .most = 1,
      .help = "quantile: the share of the rows that lie below the prediction; 0.5 = the median"},
+    {"model.power", TR_KIND_REAL, AT(power), "1.5", .least = 1.01, .most = 1.99,
+     .help = "tweedie: the variance is proportional to this power of the mean; 1 would be poisson, 2 gamma"},
     {"model.init", TR_KIND_TEXT, AT(init), "", .methods = "auto newton descent sgd svrg svrg++ katyusha growing",
      .help = "a run's folder or a file, model.h5 or LIBLINEAR's model.txt: training begins with its weights, by the features' indices; "
              "task NAME: of another task of the job"},
@@ -912,7 +917,9 @@ const tr_model_class tr_linear_class = {
     .types = tr_loss_types,
     .help =
         "logistic regression, support vectors with hinge (svm) or squared hinge loss (l2svm); regression by "
-        "least squares (linear), robust (huber, logcosh), of quantiles, and of counts (poisson)",
+        "least squares (linear), robust (huber, logcosh), of quantiles, and with a log link of counts "
+        "(poisson), "
+        "of amounts (gamma) and of amounts that may be 0 (tweedie)",
     .predicts = "the label, or the value for regression",
     .evaluates =
         "accuracy, area under the ROC curve and mean log-loss of a classifier, of several classes precision "

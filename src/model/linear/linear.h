@@ -29,6 +29,7 @@ struct tr_linear_options {
     char *class_weights;
     double delta; /* negative: auto, the scale of the targets */
     double quantile;
+    double power;
     int dtype; /* TR_F32, TR_F64 */
     double target_gap, rate, decay, sigma;
     uint64_t batch, phases, path, folds;

@@ -142,9 +142,11 @@ static int trees_check_data(const struct tr_trees *m)
     if (*m->o->class_weights && !tr_trees_classify(m))
         return tr_fail(TR_ERR_CONFIG, "%s: model.class_weights requires classes, but the labels are numbers",
                        tr_job_where(m->job, "model.class_weights"));
-    if (m->loss->labels == TR_LABELS_COUNTS && train->labels > 0 && train->label[0] < 0)
-        return tr_fail(TR_ERR_DATA, "%s: label %g is negative: expected counts for model.objective %s",
-                       tr_job_where(m->job, "model.objective"), (double)train->label[0], m->loss->objective);
+    if (train->labels > 0 && !tr_loss_takes(m->loss, train->label[0]))
+        return tr_fail(TR_ERR_DATA, "%s: label %g, expected %s for model.objective %s",
+                       tr_job_where(m->job, "model.objective"), (double)train->label[0],
+                       m->loss->labels == TR_LABELS_POSITIVE ? "more than 0" : "0 or more",
+                       m->loss->objective);
     if (train->total_rows > most_rows(m->o))
         return tr_fail(TR_ERR_CONFIG, "%s: %llu rows are too many for gradients of %llu bits: at most %llu",
                        tr_job_where(m->job, "solve.gradient_bits"), (unsigned long long)train->total_rows,
@@ -252,6 +254,8 @@ static int trees_check(const tr_job *job, const void *options)
         return refuse_key(job, "model.quantile", "for model.objective quantile");
     if (tr_job_given(job, "model.delta") && shape != TR_SHAPE_DELTA)
         return refuse_key(job, "model.delta", "for model.objective huber");
+    if (tr_job_given(job, "model.power") && shape != TR_SHAPE_POWER)
+        return refuse_key(job, "model.power", "for model.objective tweedie");
     if (tr_job_given(job, "solve.votes") && o->parallel != TR_PARALLEL_VOTING)
         return refuse_key(job, "solve.votes", "for solve.parallel voting");
     if (*o->class_weights && loss && !tr_loss_classifies(loss))
@@ -313,7 +317,7 @@ static int find_base(struct tr_trees *m)
         double mean = (double)sum[1 + k] * (m->loss->joint ? 1 : most) / (double)sum[0];
         if (m->loss->joint) mean = fmax(mean, least);
         else if (tr_trees_classify(m)) mean = fmin(fmax(mean, least), 1 - least);
-        else if (m->loss->labels == TR_LABELS_COUNTS) mean = fmax(mean, 1e-9);
+        else if (m->loss->mean) mean = fmax(mean, 1e-9);
         m->base[k] = (double)(float)m->loss->constant(mean);
     }
     return TR_OK;
@@ -919,6 +923,8 @@ static const tr_option options[] = {
      .help = "quantile to predict with model.objective quantile; 0.5 = the median"},
     {"model.delta", TR_KIND_REAL, AT(delta), "1", .above = true,
      .help = "huber: smaller errors are squared, larger ones count linearly"},
+    {"model.power", TR_KIND_REAL, AT(power), "1.5", .least = 1.01, .most = 1.99,
+     .help = "tweedie: the variance is proportional to this power of the mean; 1 would be poisson, 2 gamma"},
     {"model.class_weights", TR_KIND_TEXT, AT(class_weights), "",
      .help = "weight of rows by label: balanced = equal total weight of all labels, or label:weight pairs, "
              "«1:5 -1:0.5»"},

@@ -283,7 +283,7 @@ struct tr_trees_options {
     uint64_t votes;
     uint64_t leaves, depth, bins, min_rows, bits, category_values;
     double category_smoothing, category_l2, category_rows;
-    double l2, gamma, min_weight, rate, decay, rows, top, columns, quantile, delta;
+    double l2, gamma, min_weight, rate, decay, rows, top, columns, quantile, delta, power;
     char *class_weights, *init;
     struct tr_job_list monotone;
     int objective;
@@ -368,7 +368,7 @@ static inline bool tr_trees_classify(const struct tr_trees *m)
 
 static inline double tr_trees_shape(const struct tr_trees *m)
 {
-    return tr_loss_shape(m->loss, m->o->delta, m->o->quantile);
+    return tr_loss_shape(m->loss, m->o->delta, m->o->quantile, m->o->power);
 }
 
 /* Returns the class of a label. Of two classes, the larger label is class 1. */
