@@ -20,7 +20,8 @@ const struct tr_cli_command tr_help_command = {
     .syntax = {.command = "help"},
     .brief = "explain a command, a key of job files, or another topic",
     .usage = "trireme help [TOPIC]\n"
-             "trireme help job [SECTION|SECTION.KEY|CLASS|all]",
+             "trireme help job [SECTION|SECTION.KEY|CLASS|all]\n"
+             "trireme help from lightgbm|xgboost|scikit-learn|liblinear|vw",
 };
 
 /* Topics of help that are not commands. */
@@ -30,6 +31,7 @@ static const struct topic {
     const char *text; /* paragraphs and items, as in struct tr_cli_command; NULL: tr_job_help() prints the text */
 } topics[] = {
     {"job", "the job file: its sections and keys, or one of them", NULL},
+    {"from", "names of parameters in other programs: from lightgbm, xgboost, scikit-learn, liblinear or vw", NULL},
     {"output", "the files that train writes",
      "A run writes to the folder output of the job. An older folder is renamed to <folder>.1, .2, ..., unless its run was "
      "stopped or failed: then the new run continues from its last checkpoint.\n"
@@ -183,6 +185,23 @@ static int help_job(const char *filter)
     return known ? TR_OK : TR_ERR_USAGE;
 }
 
+static int help_from(const char *tool)
+{
+    size_t n;
+    const char *const *tools = tr_job_foreign_tools(&n);
+    if (!tool) {
+        puts("trireme help from PROGRAM prints the names of its parameters and the keys that mean the same "
+             "here:");
+        for (size_t i = 0; i < n; i++) printf("  %s\n", tools[i]);
+        return TR_OK;
+    }
+    if (tr_job_foreign_help(stdout, tool)) return TR_OK;
+    const char *meant = tr_job_suggest(tool, tools, n);
+    return tr_complain(tr_fail(TR_ERR_USAGE,
+                               "help from: expected lightgbm, xgboost, scikit-learn, liblinear or vw%s%s%s",
+                               meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : ""));
+}
+
 static int help_topic(int argc, char **argv)
 {
     enum { MOST = 64 };
@@ -203,10 +222,13 @@ static int help_topic(int argc, char **argv)
         return TR_OK;
     }
     const char *name = strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0 ? "help" : argv[0];
-    bool is_job = strcmp(name, "job") == 0;
-    if (argc > 1 + is_job)
+    bool is_job = strcmp(name, "job") == 0, is_from = strcmp(name, "from") == 0;
+    if (argc > 1 + (is_job || is_from))
         return tr_complain(tr_fail(TR_ERR_USAGE, "too many words: trireme help %s",
-                                   is_job ? "job [SECTION|KEY]" : "[TOPIC]"));
+                                   is_job    ? "job [SECTION|KEY]"
+                                   : is_from ? "from PROGRAM"
+                                             : "[TOPIC]"));
+    if (is_from) return help_from(argc > 1 ? argv[1] : NULL);
     if (is_job) return help_job(argc > 1 ? argv[1] : NULL);
     const struct tr_cli_command *command = tr_command_of(name);
     if (command) {

@@ -214,7 +214,7 @@ static int argument_fail_option(const struct tr_syntax *s, const struct tr_varia
     for (char *c = key; all_keys && *c; c++) /* keys have _: --max-bins becomes max_bins */
         if (*c == '-') *c = '_';
     struct tr_job_name known = all_keys ? tr_job_suggest_key(NULL, key) : (struct tr_job_name){""};
-    if (*known.text && (!meant || strcmp(tr_job_own_name(known.text), key) == 0)) {
+    if (*known.text && (!meant || tr_job_foreign_key(key) || strcmp(tr_job_own_name(known.text), key) == 0)) {
         bool takes = value && value[0] != '-' && !strchr(value, '=');
         snprintf(setting, sizeof setting, "%s=%s", known.text, takes ? tr_shown(value).text : "...");
         meant = setting;

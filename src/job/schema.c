@@ -482,6 +482,8 @@ struct tr_job_name tr_job_suggest_key(const struct tr_model_class *class, const 
     const char *prefix = task.text;
     if (in_task) suggest_keys(&best, tr_job_tables[TR_TABLE_TASK], rest.text, prefix, true);
     if (in_task) name = strchr(rest.text, '.') + 1;
+    const char *foreign = tr_job_foreign_key(name);
+    if (foreign) suggest_consider(&best, 0, prefix, foreign);
     suggest_keys(&best, tr_job_tables[TR_TABLE_JOB], name, prefix, false);
     for (size_t c = 0; c < tr_model_class_count; c++)
         suggest_keys(&best, tr_job_table(TR_JOB_TABLES + c), name, prefix, false);

@@ -2,6 +2,8 @@
 #ifndef TR_JOB_SCHEMA_H
 #define TR_JOB_SCHEMA_H
 
+#include <stdio.h>
+
 #include "job/job.h"
 #include "trireme/model.h"
 
@@ -50,6 +52,18 @@ const tr_option *tr_job_known_key(const char *name, size_t n, const struct tr_mo
  * NULL). They return an empty text or NULL if no name is similar. */
 struct tr_job_name tr_job_suggest_key(const struct tr_model_class *class, const char *name);
 const char *tr_job_suggest_section(const char *name);
+
+/* ---- names of parameters in other programs (foreign.c) ---- */
+
+/* Returns the key that means the same as a parameter of LightGBM, XGBoost, scikit-learn, LIBLINEAR or Vowpal Wabbit, or NULL. A
+ * section before the name is ignored. Names of one letter are not considered. */
+const char *tr_job_foreign_key(const char *name);
+
+/* Prints the parameters of a program with the keys that mean the same. Returns false if there is no program of this name. */
+bool tr_job_foreign_help(FILE *file, const char *tool);
+
+/* Returns the names of the n programs. */
+const char *const *tr_job_foreign_tools(size_t *n);
 const char *tr_job_suggest(const char *name, const char *const *names, size_t n);
 
 /* Names of stages and tasks: [a-z][a-z0-9-]*, up to this length. */

@@ -139,7 +139,7 @@ expect 64 "ends in .svg, .png or .pdf" plot c -o both.gif
 
 # a manual page for each command, without a word from groff
 build=$(dirname "$trireme")
-for page in trireme.yaml.5 trireme-files.5 trireme.1 $("$trireme" help --complete "" | grep -vx 'help\|job\|output\|status' | sed 's/.*/trireme-&.1/'); do
+for page in trireme.yaml.5 trireme-files.5 trireme.1 $("$trireme" help --complete "" | grep -vx 'help\|job\|from\|output\|status' | sed 's/.*/trireme-&.1/'); do
     [ -s "$build/$page" ] || { fail "no manual page $page"; continue; }
     command -v groff >/dev/null || continue
     groff -k -man -Tutf8 -wall -rLL=80n "$build/$page" >paged 2>complaints || fail "groff: $page"
@@ -191,3 +191,16 @@ completes "trireme convert a.csv data.form" "data.format="
 completes "trireme convert a.csv data.ord" ""
 completes "trireme train model.type=log" "logistic logcosh"
 completes "trireme help job chec" "checkpoint"
+
+# ---- names of parameters in other programs ----
+for pair in num_leaves=31:model.leaves model.lambda=1:model.l2 --learning_rate=0.1:solve.rate=0.1 model.colsample_bytree=0.5:solve.column_share n_estimators=5:solve.epochs tasks.a.max_bin=9:tasks.a.model.bins; do
+    "$trireme" train data.train=x ${pair%:*} >said 2>&1
+    grep -q "did you mean ${pair##*:}?" said || fail "${pair%:*}: $(cat said)"
+done
+for tool in lightgbm xgboost scikit-learn liblinear vw; do
+    "$trireme" help from $tool | grep '^  ' >said || fail "help from $tool"
+    while read -r name key; do # each key exists
+        case $key in *.*) "$trireme" help job "$key" >/dev/null 2>&1 || fail "help from $tool: $name: no key $key" ;; esac
+    done <said
+done
+refuses "help from" 64 "did you mean xgboost?" "$trireme" help from xboost

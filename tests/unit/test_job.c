@@ -282,9 +282,10 @@ UNIT_CASE(choices_and_yes_or_no)
     }
     ck_refused("model: {bias: 1}", "model.bias is «1»: expected yes or no");
     ck_refused("model: {bias: 'yes'}", "expected yes or no without quotes");
-    ck_refused("model: {type: forest}", "model.type is «forest»: expected logistic, linear, svm, l2svm, "
-                                        "huber, quantile, poisson, logcosh, gamma, tweedie, auto, kmeans, mf, lda "
-                                        "or trees");
+    ck_refused("model: {type: forest}",
+               "model.type is «forest»: expected logistic, linear, svm, l2svm, "
+               "huber, quantile, poisson, logcosh, gamma, tweedie, auto, kmeans, mf, lda "
+               "or trees");
 }
 
 UNIT_CASE(nothing_is_not_a_value)
@@ -1156,8 +1157,8 @@ UNIT_CASE(a_job_that_has_become_another_is_refused)
 /* A job of this type in which the key has another value than by default; NULL if none of these is one. */
 static struct tr_job *changed(const struct tr_job *old, const char *base, const tr_option *key)
 {
-    static const char *const values[] = {"3",    "5",     "0.5",         "yes", "no",
-                                         "0.25", "other", "2 per epoch", "7s",  "2M"};
+    static const char *const values[] = {"3",   "5",     "0.5",         "yes", "no", "0.25",
+                                         "1.2", "other", "2 per epoch", "7s",  "2M"};
     enum { VALUES = COUNT(values) };
     for (size_t v = 0; v < VALUES + 3; v++) {
         if (v >= VALUES && (!key->words || (v > VALUES && !key->words[v - VALUES]))) break;
