@@ -326,7 +326,8 @@ int tr_checked_finish(struct tr_checked_writer *w)
 
 void tr_checked_abandon(struct tr_checked_writer *w)
 {
-    (void)tr_target_close(&w->target, TR_ERR_IO); /* no effect if the file is finished */
+    /* removes the file, unless tr_checked_finish() has renamed it */
+    (void)tr_target_close(&w->target, TR_ERR_IO);
     if (w->array >= 0) H5Dclose(w->array);
     if (w->file >= 0) H5Fclose(w->file);
     if (w->layout >= 0) close(w->layout);
@@ -481,7 +482,8 @@ int tr_checked_open(struct tr_checked *f, const char *path, const char *format, 
     f->area = (const struct tr_checked_area *)(const void *)(memory + sizeof h);
     f->sum = (const uint64_t *)(const void *)(f->area + h.areas);
     f->directory = f->sum + h.sums;
-    if (memcmp(memory, &h, sizeof h) != 0) return checked_damaged(f); /* the file was changed meanwhile */
+    /* the file was changed while this function read it */
+    if (memcmp(memory, &h, sizeof h) != 0) return checked_damaged(f);
     /* checks that areas are ascending and do not overlap, so that all bytes are checked, and that each area has its sums */
     uint64_t at = h.header;
     for (size_t i = 0; i < h.areas; i++) {
@@ -546,7 +548,7 @@ int tr_checked_read(struct tr_checked *f, const struct tr_checked_array *a, uint
         if (here > end - at) here = end - at;
         if (whole) TR_TRY(checked_read_piece(f, a, area, number, to));
         else if (f->piece_area != area || f->piece_number != number) {
-            f->piece_area = NULL; /* after a failure no piece is stored */
+            f->piece_area = NULL; /* set only after the piece was read: after a failure no piece is stored */
             TR_TRY(TR_GROW(&f->piece, &f->piece_capacity,
                            area->piece < area->bytes ? area->piece : area->bytes));
             TR_TRY(checked_read_piece(f, a, area, number, f->piece));

@@ -29,18 +29,19 @@
 enum { TR_CHECKED_LEAST = 1 << 12 }; /* smallest header, and alignment of large arrays, in bytes */
 
 struct tr_checked_header {
-    char format[24];                 /* such as "trireme-shard", padded with zeros */
-    uint32_t version, order;         /* version of the format; TR_CHECKED_ORDER, shows the byte order */
-    uint64_t bytes;                  /* size of the file */
-    uint64_t digest;                 /* computed with this member set to 0 */
+    char format[24];         /* such as "trireme-shard", padded with zeros */
+    uint32_t version, order; /* version of the format; TR_CHECKED_ORDER, shows the byte order */
+    uint64_t bytes;          /* size of the file */
+    /* checksum of the header (with this member set to 0) and of all bytes outside the areas */
+    uint64_t digest;
     uint64_t header;                 /* size of the header in bytes */
-    uint64_t areas, sums, directory; /* numbers of areas and sums; bytes of the directory */
+    uint64_t areas, sums, directory; /* number of areas; number of sums; bytes of the directory */
 };
 
 struct tr_checked_area {
-    uint64_t first, bytes; /* offset in the file; size */
+    uint64_t first, bytes; /* offset of the area in the file, and its size in bytes */
     uint64_t piece;        /* bytes of a piece; the last piece may be shorter */
-    uint64_t sum;          /* index of the sum of the first piece */
+    uint64_t sum;          /* index of the checksum of the first piece among all sums */
 };
 
 /* Returns the bytes of a header with these numbers of areas and sums, and bytes of the directory. */
@@ -62,12 +63,13 @@ struct tr_checked_writer {
     bool is_special;                      /* the target is a device or pipe, such as /dev/null */
     int fd, layout;                       /* descriptors of the file and of the layout in memory */
     hid_t file, array;                    /* HDF5 identifiers of the layout, and of the current array or -1 */
-    uint64_t header, laid;                /* bytes of the header, and of all arrays so far */
+    /* size of the header; total size of the arrays that have been started */
+    uint64_t header, laid;
     struct tr_checked_area *area;
     struct tr_checked_progress *progress; /* progress of each area */
     uint64_t *sum;
     size_t areas, sums, area_capacity, progress_capacity, sum_capacity;
-    XXH3_state_t *state;    /* digest so far */
+    XXH3_state_t *state;    /* state of the digest's computation */
     uint64_t bytes, digest; /* size and digest of the file, set by tr_checked_seal() */
 };
 

@@ -30,8 +30,8 @@ struct tr_policy {
     struct tr_pace disk, memory;
     double end;         /* tr_now() when the job must have ended (checkpoint.max_time), or infinity */
     double most;        /* checkpoint.max_time in seconds, or infinity */
-    bool entered;       /* training has begun */
-    int opened, obeyed; /* values of signals_asked: at the start, and when the last checkpoint was taken */
+    bool entered;       /* tr_checkpoint_enter() was called: training has begun */
+    int opened, obeyed; /* value of signals_asked at the start, and when the last checkpoint was taken */
 };
 
 /* Report of a rank to rank 0 that its shard is written, or has failed. */
@@ -46,10 +46,10 @@ struct tr_shard_report {
  * other thread of the rank uses HDF5. The thread does not use MPI. */
 struct tr_writer {
     pthread_t thread;
-    bool busy;        /* the thread has not been joined */
+    bool busy;        /* the thread was started and has not been joined yet */
     atomic_bool done; /* the thread has finished */
     int (*write)(struct tr_checkpoints *c);
-    /* outcome of write() */
+    /* result of write(): its status, its duration, and the error text */
     int status;
     double seconds;
     char error[512];
@@ -57,12 +57,13 @@ struct tr_writer {
 
 /* A checkpoint that is being written. Rank 0 waits for all shards, then for the manifest; other ranks wait for their shard. */
 struct tr_being_written {
-    bool any, in_memory; /* any: a checkpoint is being written */
-    bool reported;       /* in memory: the report was sent to rank 0 */
+    /* any: a checkpoint is being written; in_memory: it is written to memory, not to the disk */
+    bool any, in_memory;
+    bool reported; /* checkpoint in memory: this rank has sent its report to rank 0 */
     uint64_t number;
-    double begin;                /* tr_now() when it was taken */
-    tr_snapshot *snapshot;       /* the parts of the shard of this rank */
-    struct tr_shard_seal seal;   /* seal of that shard */
+    double begin;                /* tr_now() when the checkpoint was taken */
+    tr_snapshot *snapshot;       /* the copied parts, which are written to the shard of this rank */
+    struct tr_shard_seal seal;   /* size and digest of that shard */
     struct tr_manifest manifest; /* other ranks than 0: only the members that tr_manifest_head() needs */
     uint32_t arrived;            /* rank 0: number of shards that are written, or have failed */
     int status;                  /* rank 0: first failure of a shard */
@@ -71,11 +72,13 @@ struct tr_being_written {
 
 struct tr_checkpoints {
     tr_context *tr;
-    char *to;                      /* folder of the checkpoints on the disk */
-    char *locked;                  /* rank 0: path of the lock file, if checkpoint.to is set; else NULL */
-    int lock;                      /* descriptor of the lock file, or -1 */
-    uint64_t run, attempt, number; /* number of the last checkpoint that was started */
-    bool continues, restored;      /* the run resumes from `found`; its state was restored */
+    char *to;     /* folder of the checkpoints on the disk */
+    char *locked; /* rank 0: path of the lock file, if checkpoint.to is set; else NULL */
+    int lock;     /* descriptor of the lock file, or -1 */
+    /* see struct tr_shard_head; number: of the last checkpoint that was started */
+    uint64_t run, attempt, number;
+    /* continues: the run resumes from checkpoint `found`; restored: its state was restored */
+    bool continues, restored;
     struct tr_checkpoint_memory *memory;
     bool wants_memory;        /* rank 0: a checkpoint in memory is due, not on the disk */
     struct tr_manifest found; /* the checkpoint that the run resumes from */
@@ -92,8 +95,9 @@ struct tr_checkpoints {
     struct tr_being_written now;
     struct tr_shard_report report; /* report that is being sent to rank 0 by `sending` */
     MPI_Request sending, passing;
-    int64_t passed[2]; /* sent to rank 0 by `passing`: a stop was requested; number of checkpoint requests */
-    double probed;     /* tr_now() of the last probe for signals */
+    /* numbers that `passing` sends to rank 0: 1 if a stop was requested; number of checkpoint requests */
+    int64_t passed[2];
+    double probed; /* tr_now() of the last probe for signals */
     struct tr_checkpoint_counts counts;
     int failure; /* rank 0: status of the last checkpoint on the disk, with the error text `why` */
     char why[512];
@@ -114,8 +118,8 @@ static bool policy_is_due(const struct tr_pace *p, double now, int64_t clock)
            (p->clocks > 0 && clock >= p->last_clock + p->clocks);
 }
 
-/* Records that a checkpoint was taken at this clock, or that the run resumes at it. One on the disk also counts as one in
- * memory. */
+/* Records that a checkpoint was taken at this clock, or that the run resumes at this clock. A checkpoint on the disk also counts as
+ * one in memory. */
 static void policy_taken(struct tr_policy *p, int64_t clock, bool in_memory)
 {
     p->memory.last = tr_now();
@@ -294,7 +298,7 @@ struct find_candidates {
     uint64_t *number;   /* rank 0: all checkpoints on the disk, the newest first */
     uint64_t run;       /* run of the newest checkpoint on the disk that was examined; 0: none */
     size_t numbers, at; /* length of `number`; index of the next checkpoint to examine */
-    uint64_t below;     /* checkpoints in memory with numbers below this one were not examined */
+    uint64_t below;     /* checkpoints in memory whose numbers are below this one have not been examined */
     bool over;          /* the run is complete: it resumes only if the job asks for more epochs */
 };
 
@@ -323,8 +327,8 @@ static bool find_next_on_disk(const struct tr_checkpoints *c, struct find_candid
     return false;
 }
 
-/* Returns whether a checkpoint is undamaged; then all ranks have its manifest in c->found. Before, only `rank` has the manifest, or
- * the file in memory that contains it. */
+/* Returns whether a checkpoint is undamaged; then all ranks have its manifest in c->found. When it is called, only rank `rank` has
+ * the manifest, or the file in memory that contains the manifest. */
 static bool find_is_whole(struct tr_checkpoints *c, uint64_t number, int rank)
 {
     tr_context *tr = c->tr;
@@ -391,7 +395,7 @@ static int find_newest(struct tr_checkpoints *c, struct find_candidates *all)
     return tr_agree(tr, status);
 }
 
-/* Sets run, attempt, number, continues and found. All ranks; agreed on. */
+/* Sets c->run, attempt, number, continues and found. All ranks must call it; they return the same status. */
 static int find_checkpoint(struct tr_checkpoints *c, enum tr_beginning beginning)
 {
     tr_context *tr = c->tr;
@@ -613,7 +617,8 @@ static int checkpoint_poll(void *what, int *did)
     struct tr_shard_report r;
     double now = tr_now();
     int from;
-    if (now > c->probed + 0.005) { /* not in each call, because a probe takes more time than the rest */
+    /* at most every 5 ms, because a probe takes more time than the rest of this function */
+    if (now > c->probed + 0.005) {
         /* Other ranks report signals that they have received to rank 0. Usually mpirun sends a signal to all ranks, therefore rank
          * 0 counts the signals of several ranks only once. */
         int64_t asked[2] = {tr_signals_stop(), signals_asked - c->policy.opened}, got[2];
@@ -678,7 +683,8 @@ static int checkpoint_lock_folder(struct tr_checkpoints *c)
                            c->to, who);
         if (c->lock < 0) return TR_OK;
         if (tr_is_still_at(c->lock, c->locked)) break;
-        close(c->lock); /* another run has ended after the file was opened, and has removed it */
+        /* after the file was opened, the run that had the lock has ended and removed the file */
+        close(c->lock);
         c->lock = -1;
     }
     tr_sign_lock(c->lock);
@@ -851,7 +857,8 @@ static void checkpoint_copy_and_write(struct tr_checkpoints *c, tr_lister_fn *li
     if (status == TR_OK) status = checkpoint_list(c, *snapshot, list, who);
     if (status == TR_OK && c->now.in_memory && c->tr->rank == 0)
         status = checkpoint_list_manifest(c, *snapshot);
-    if (c->now.in_memory) { /* all ranks of a node take part, also after a failure */
+    /* tr_memory_begin() is collective over the node, so it is called also after a failure */
+    if (c->now.in_memory) {
         char error[512];
         uint64_t bytes = 1 << 16;
         for (size_t i = 0; *snapshot && i < (*snapshot)->parts; i++) {
@@ -940,7 +947,7 @@ int tr_checkpoint_enter(tr_context *tr, const char *name, bool *restores)
     struct tr_policy *p = &c->policy;
     if (!p->entered) p->disk.last = p->memory.last = tr_now();
     p->entered = true;
-    p->disk.last_clock = p->memory.last_clock = 0; /* the clocks of each stage begin at 0 */
+    p->disk.last_clock = p->memory.last_clock = 0; /* clocks are counted from 0 in each stage */
     if (!c->continues || c->restored || number != c->found.facts.stage_number) return TR_OK;
     *restores = true;
     if (!strcmp(name, c->found.facts.stage)) return TR_OK;

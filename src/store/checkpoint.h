@@ -50,7 +50,8 @@ enum tr_beginning { TR_GO_ON, TR_BEGIN_ANEW, TR_GO_FURTHER };
  * after tr_context_assign(), before tables are created; agreed on. TR_ERR_CONFIG: the job has changed so that it cannot resume. */
 int tr_checkpoints_open(tr_context *tr, enum tr_beginning beginning);
 
-/* Waits for the checkpoint that is being written, and frees all. All ranks; does nothing if the context has no checkpoints.
+/* Waits for the checkpoint that is being written, and frees the state of checkpoints. All ranks must call it; does nothing if the
+ * context has no checkpoints.
  *
  * @param [in] ended   the run is complete and will not be resumed
  * @param [in] status  status of the run
@@ -58,7 +59,7 @@ int tr_checkpoints_open(tr_context *tr, enum tr_beginning beginning);
  */
 int tr_checkpoints_close(tr_context *tr, bool ended, int status);
 
-/* Frees all without waiting and without messages. Checkpoints in memory stay for the next start. */
+/* Frees the state of checkpoints without waiting and without messages. Checkpoints in memory stay for the next start. */
 void tr_checkpoints_leave(tr_context *tr);
 
 /* Returns the checkpoint that the run resumes from; NULL: none. All ranks get the same result. */
@@ -73,15 +74,17 @@ bool tr_checkpoint_found_in_memory(const tr_context *tr);
 typedef int tr_lister_fn(void *who, tr_snapshot *snapshot);
 void tr_on_snapshot(tr_context *tr, tr_lister_fn *lister, void *who);
 
-/* Counts of this part of the run, on rank 0. */
+/* Counts since the start of this process, on rank 0: a run that resumes counts from 0. */
 struct tr_checkpoint_counts {
-    int64_t written, failed;          /* numbers of checkpoints on the disk */
+    /* numbers of checkpoints that were written to the disk, and that failed */
+    int64_t written, failed;
     int64_t in_memory, not_in_memory; /* numbers of checkpoints that were written, or failed, in memory */
     uint64_t last_in_memory;          /* number of the last complete checkpoint in memory; 0: none */
     uint64_t last;                    /* number of the last complete checkpoint on the disk; 0: none */
     int64_t clock;                    /* clock of the last complete checkpoint on the disk */
-    double copying, writing;          /* total seconds in which training waited, and in which threads wrote */
-    double epoch, age;                /* epoch of the last checkpoint that was taken; seconds since then */
+    /* total seconds in which training waited for copies, and in which threads wrote */
+    double copying, writing;
+    double epoch, age; /* epoch of the last checkpoint that was taken; seconds since then */
 };
 void tr_checkpoint_count(const tr_context *tr, struct tr_checkpoint_counts *counts);
 
@@ -102,8 +105,9 @@ enum tr_due tr_checkpoint_due(tr_context *tr, int64_t clock);
  * following work fails, for example writing the model to a full disk. Rank 0. */
 bool tr_checkpoint_due_at_end(const tr_context *tr);
 
-/* Copies the arrays of `lister`, of all tables, and of registered listers, and starts to write the copies. All ranks, with equal
- * facts except those that only rank 0 knows. When it returns, all ranks have copied. A failure is a warning.
+/* Copies the arrays of `lister`, of all tables, and of registered listers, and starts to write the copies. All ranks must call it,
+ * with equal facts except those that only rank 0 knows. When it returns, all ranks have copied their arrays. If the checkpoint
+ * fails, a warning is printed, and training continues.
  *
  * @param [in] stops  wait until the checkpoint is complete
  */
@@ -118,8 +122,8 @@ int tr_checkpoint_restore(tr_context *tr, tr_lister_fn *lister, void *who, struc
 int tr_best_keep(tr_context *tr, tr_lister_fn *lister, void *who);
 int tr_best_restore(tr_context *tr, tr_lister_fn *lister, void *who);
 
-/* Lists the best model; for listers of checkpoints. Restoring: sets *found if the checkpoint contains it and the layout is
- * equal. */
+/* Lists the best model as a part of a checkpoint. Call it in listers. Restoring: sets *found if the checkpoint contains it and the
+ * layout is equal. */
 int tr_best_list(tr_context *tr, tr_snapshot *snapshot, bool *found);
 
 /* Waits until no checkpoint is being written. All ranks, before one of them uses HDF5, which only one thread may use. */
@@ -135,10 +139,10 @@ struct tr_checkpoint_memory;
 struct tr_snapshot {
     tr_context *tr;
     const char *prefix; /* start of the names that are listed now; may be NULL */
-    /* writing: the copied parts */
+    /* used for writing: the copied parts */
     struct tr_part *part;
     size_t parts, capacity;
-    /* restoring */
+    /* used for restoring: the checkpoint with this manifest in this folder */
     const struct tr_manifest *manifest;
     const char *folder;
     struct tr_checkpoint_memory *memory; /* NULL: all shards are in the folder */
@@ -146,7 +150,8 @@ struct tr_snapshot {
     bool same_layout;                    /* the run resumes with the same ranks in the same roles */
     struct tr_shard **shards;            /* open shards by number; NULL: not restoring from shards */
     uint32_t open;                       /* number of open shards */
-    /* in_process: the best model, whose parts stay in this process; all ranks copy common parts. fills: it is being restored */
+    /* in_process: the snapshot is the best model, whose parts stay in this process; all ranks copy common parts. fills: this
+     * snapshot is being restored */
     bool in_process, fills;
 };
 

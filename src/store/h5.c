@@ -155,9 +155,10 @@ static int h5_unreadable(const struct tr_h5_reader *r, const char *name)
 
 /* An attribute of the file, or a dataset: numbers or texts of one length, in at most two dimensions. */
 struct item {
-    hid_t attribute, set, type, space; /* negative: none */
-    bool is_known, is_real, is_text;   /* is_known: the item exists, and its elements are numbers or texts */
-    size_t size;                       /* bytes of an element */
+    hid_t attribute, set, type, space; /* HDF5 identifiers; a negative one is not open */
+    /* is_known: the item exists, and its elements are numbers or texts; is_real: floats; is_text: texts */
+    bool is_known, is_real, is_text;
+    size_t size; /* bytes of an element */
     int dimensions;
     hsize_t extent[2];
 };

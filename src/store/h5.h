@@ -72,7 +72,7 @@ int tr_h5_open(const char *path, const char *format, int format_version, struct 
 void tr_h5_close(struct tr_h5_reader **reader); /* *reader may be NULL */
 const char *tr_h5_format(const struct tr_h5_reader *r);
 
-/* Read an attribute of the file. Free texts. TR_ERR_DATA: the attribute is missing or of another kind. */
+/* Read an attribute of the file. The caller frees texts with free(). TR_ERR_DATA: the attribute is missing or of another kind. */
 int tr_h5_get_count(struct tr_h5_reader *r, const char *name, uint64_t *value);
 int tr_h5_get_real(struct tr_h5_reader *r, const char *name, double *value);
 int tr_h5_get_text(struct tr_h5_reader *r, const char *name, char **text);
@@ -85,11 +85,12 @@ bool tr_h5_has(struct tr_h5_reader *r, const char *name);
 /* Sets *single to whether the elements of an array are float. TR_ERR_DATA: they are not real numbers. */
 int tr_h5_is_f32(struct tr_h5_reader *r, const char *name, bool *single);
 
-/* Reads an array and converts it to this type. Free it. The array must have the shape rows × columns (see tr_h5_put()). */
+/* Reads an array into new memory, which the caller frees, and converts its elements to `type`. The array must have the shape rows ×
+ * columns (see tr_h5_put()). */
 int tr_h5_get(struct tr_h5_reader *r, const char *name, enum tr_h5_type type, uint64_t rows, uint64_t columns,
               void *values_pointer);
 
-/* Reads a list of n texts. Free it. Text i begins at i × *length and ends with a zero. */
+/* Reads a list of n texts into new memory, which the caller frees. Text i begins at i × *length and ends with a zero. */
 int tr_h5_get_texts(struct tr_h5_reader *r, const char *name, uint64_t n, char **texts, size_t *length);
 
 #endif

@@ -24,7 +24,7 @@
 
 /* ================ files ================ */
 
-#define MEMORY_KIND "trireme" /* kind of the persistent folders */
+#define MEMORY_KIND "trireme" /* <kind> in the names of persistent folders (persistent.h) */
 #define MEMORY_NAME "memory"  /* file with the current run, in the folder of the checkpoints on the disk */
 
 /* ---- all folders ---- */
@@ -33,8 +33,9 @@
 struct folder_visit {
     int (*look)(struct folder_visit *v, const char *folder, uint64_t run);
     char host[TR_HOST_BYTES];
-    uint64_t run;                /* listing, removing: run of the folders; cleaning: run whose folder stays */
-    uint64_t number, other;      /* removing: the checkpoints that stay */
+    /* listing, removing: the run whose folders are visited; cleaning: the run whose folder stays */
+    uint64_t run;
+    uint64_t number, other;      /* removing: numbers of the two checkpoints that stay */
     struct tr_memory_file *file; /* listing: the n files found so far */
     size_t n, capacity;
 };
@@ -127,7 +128,7 @@ void tr_memory_unname(const char *to)
 {
     TR_FREED char *path = NULL;
     if (tr_format(&path, "%s/" MEMORY_NAME, to) != TR_OK) return;
-    if (unlink(path) == 0) rmdir(to); /* has no effect if the folder contains other files */
+    if (unlink(path) == 0) rmdir(to); /* rmdir() has no effect if the folder contains other files */
 }
 
 /* ---- removing ---- */
@@ -315,7 +316,8 @@ static void stream_close(struct tr_stream *s)
         MPI_Cancel(&s->request[i]);
         MPI_Request_free(&s->request[i]);
     }
-    if (under_way) s->memory = NULL; /* the file stays mapped, because MPI may still use the memory */
+    /* does not unmap the file, because messages in flight may still use the memory */
+    if (under_way) s->memory = NULL;
     if (s->tr && !s->over) {
         s->status = TR_ERR_IO;
         stream_end(s);
@@ -345,7 +347,8 @@ int tr_memory_open(tr_context *tr, const char *to, struct tr_checkpoint_memory *
     /* Each rank sends its shard to one rank on each of the next nodes: that with the same number on its node, modulo the number of
      * ranks there. If a node has more ranks than its predecessor, some of its ranks receive nothing. */
     for (int r = 0; r < tr->size; r++) nodes = tr_max_int(nodes, tr->node_of[r] + 1);
-    TR_FREED int *seen = NULL, *ranks = NULL; /* of each node: number of ranks seen so far; number of ranks */
+    /* of each node: number of its ranks among the ranks seen so far; number of its ranks */
+    TR_FREED int *seen = NULL, *ranks = NULL;
     m->copies = tr_min_int((int)tr->job->checkpoint.copies, nodes - 1);
     TR_TRY(TR_NEW(&m->peer, (size_t)m->copies));
     TR_TRY(TR_NEW(&m->source, (size_t)tr->size * (size_t)m->copies));
@@ -456,7 +459,8 @@ int tr_memory_begin(struct tr_checkpoint_memory *m, uint64_t run, uint64_t numbe
     for (size_t i = 0; i < m->sources; i++) {
         TR_FREED char *path = NULL;
         if (m->folder) TR_TRY(tr_shard_path(m->folder, m->number, (uint32_t)m->source[i], &path));
-        stream_start(&m->in[i], m->tr, m->source[i], m->number, path ? path : ""); /* "" will fail */
+        /* without a path the stream fails, and the error is reported */
+        stream_start(&m->in[i], m->tr, m->source[i], m->number, path ? path : "");
     }
     return status == TR_OK ? TR_OK : tr_fail(status, "%s", error);
 }

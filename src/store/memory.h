@@ -75,20 +75,22 @@ struct tr_stream_head {
 /* One side of a stream. */
 struct tr_stream {
     tr_context *tr;   /* NULL: not in use */
-    bool sends, over; /* this side is the sender; all messages have been sent or received */
-    int peer, status; /* rank of the other side; first failure of this side */
+    bool sends, over; /* sends: this side is the sender; over: all messages have been sent or received */
+    int peer, status; /* peer: rank of the other side; status: first failure of this side */
     uint64_t number;  /* expected number of the checkpoint in the head */
     char *path;
     char *memory; /* the mapped file; NULL: not mapped yet, or a receiver has failed and ignores the data */
     struct tr_stream_head head;
-    uint64_t pieces, begun, ended; /* messages including the head: in all (1 before the head), begun, ended */
+    /* numbers of messages, the head included: of the whole stream (1 until the head is known), begun, ended */
+    uint64_t pieces, begun, ended;
     MPI_Request request[TR_STREAM_PIECES];
     char error[200];
 };
 
 /* ---- checkpoints in memory ---- */
 
-#define TR_MANIFEST_PART "manifest" /* part in shard 0: the bytes of tr_manifest_pack() */
+/* name of the part of shard 0 that contains the bytes of tr_manifest_pack() */
+#define TR_MANIFEST_PART "manifest"
 
 enum { TR_MEMORY_SERVED = 8 }; /* maximum number of shards that a rank sends at the same time */
 
@@ -96,24 +98,26 @@ enum { TR_MEMORY_SERVED = 8 }; /* maximum number of shards that a rank sends at 
 struct tr_checkpoint_memory {
     tr_context *tr;
     const char *to; /* folder of the checkpoints on the disk, owned by the caller */
-    MPI_Comm host;  /* ranks that see the same files */
+    MPI_Comm host;  /* communicator of the ranks that see the same files: the ranks of this host */
     int host_rank, host_size;
     int node;    /* number of the node of this rank on its host */
     int copies;  /* checkpoint.copies, or the number of other nodes if that is less */
     int *peer;   /* `copies` ranks to which this rank sends its shard */
     int *source; /* `sources` ranks from which this rank receives shards */
     size_t sources;
-    uint64_t committed; /* number of the last complete checkpoint; 0: none; other ranks get it from rank 0 */
-    bool warned;        /* rank 0 has printed that a checkpoint failed */
-    bool noted;         /* rank 0 has printed a note (see below) */
-    /* the checkpoint that is being taken */
+    /* number of the last complete checkpoint; 0: none. Rank 0 sends it to the other ranks */
+    uint64_t committed;
+    bool warned; /* rank 0 has printed that a checkpoint failed */
+    bool noted;  /* rank 0 has printed a note about a checkpoint outside of the first base */
+    /* members about the checkpoint that is being taken */
     uint64_t run, number;
     char *folder;          /* folder of the node; NULL: none */
     uint64_t before[2];    /* bytes of the last two checkpoints on this node */
     struct tr_stream *out; /* streams to the peers; NULL: the shard is not written yet */
     struct tr_stream *in;  /* streams from the sources */
-    char note[200];        /* reason why the checkpoint is not in the first folder; "": it is */
-    /* the checkpoint that the run resumes from */
+    /* reason why the checkpoint is not in the first base (persistent.h); "": it is in the first base */
+    char note[200];
+    /* members about the checkpoint that the run resumes from */
     uint64_t found;              /* number of the checkpoint */
     struct tr_memory_file *file; /* all files of the run on this host */
     size_t files;
@@ -123,12 +127,15 @@ struct tr_checkpoint_memory {
     int *holder;       /* a rank that has the shard, for each shard */
     bool serves;       /* this rank sends shards to ranks that request them */
     char *fetched;     /* folder of the node for shards from other hosts; NULL: none yet */
-    struct tr_stream asked, served[TR_MEMORY_SERVED]; /* stream to this rank; streams from this rank */
-    MPI_Request asking;                               /* sends `wanted`: numbers of checkpoint and shard */
+    /* asked: stream of a shard to this rank; served: streams of shards from this rank */
+    struct tr_stream asked, served[TR_MEMORY_SERVED];
+    /* request that sends `wanted`: the numbers of a checkpoint and of one of its shards */
+    MPI_Request asking;
     uint64_t wanted[2];
 };
 
-int tr_memory_open(tr_context *tr, const char *to, struct tr_checkpoint_memory **memory); /* all ranks */
+/* All ranks must call it. */
+int tr_memory_open(tr_context *tr, const char *to, struct tr_checkpoint_memory **memory);
 
 /* Frees the state. All ranks; *memory may be NULL.
  *
@@ -152,7 +159,7 @@ void tr_memory_send(struct tr_checkpoint_memory *memory, int status, const char 
  */
 bool tr_memory_turn(struct tr_checkpoint_memory *memory, bool *arrived, int *status, const char **error);
 
-/* Frees the streams of the checkpoint that was taken. */
+/* Ends and frees the streams of the checkpoint that is being taken. */
 void tr_memory_end(struct tr_checkpoint_memory *memory);
 
 /* ---- reading ---- */

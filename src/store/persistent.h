@@ -30,7 +30,7 @@ void tr_host_name(char host[TR_HOST_BYTES]);
  * pid has a meaning only within one namespace. */
 void tr_view_of_processes(char view[TR_VIEW_BYTES]);
 
-/* Returns <base>/<kind>-<user>-<name>. Free it. */
+/* Sets *path to <base>/<kind>-<user>-<name>, which the caller frees. */
 int tr_persistent_path(const char *base, const char *kind, const char *name, char **path);
 
 /* Creates a folder with access for this user only, unless it exists. TR_ERR_NO_OUTPUT: it exists with other permissions. */
@@ -43,11 +43,11 @@ bool tr_persistent_is_own(const char *path);
 typedef int tr_persistent_fn(void *who, const char *path, const char *name);
 int tr_persistent_each(const char *kind, tr_persistent_fn *look, void *who);
 
-/* Returns the absolute form of a path, which need not exist. Free it. */
+/* Sets *whole to the absolute form of a path, which need not exist. The caller frees *whole. */
 int tr_whole_path(const char *path, char **whole);
 
-/* tr_owner_write() writes a file `owner` with this path, tr_owner_read() reads it. *here: it was written on this host, in the same
- * mount namespace with the same root folder. Reading fails if the file is incomplete. */
+/* tr_owner_write() writes this path into a file `owner`, tr_owner_read() reads the path. *here: the file was written on this host,
+ * in the same mount namespace with the same root folder. Reading fails if the file is incomplete. */
 bool tr_owner_read(int fd, char path[PATH_MAX], bool *here);
 bool tr_owner_write(int fd, const char *path);
 

@@ -27,7 +27,7 @@ static const char *const part_type_name[TR_PART_TYPES] = {"f32", "f64", "i32", "
 
 /* The directory of a shard lists its parts, so that opening it does not need HDF5. */
 struct shard_entry {
-    struct tr_part part;                   /* pointers are NULL */
+    struct tr_part part;                   /* description of the part; its pointers are NULL */
     uint64_t runs_at, begin_at, values_at; /* offsets of the arrays in the file */
 };
 
@@ -89,7 +89,7 @@ static int part_write(struct tr_checked_writer *w, const struct tr_part *p, stru
     part_path(p, path, sizeof path);
     TR_HID links = H5Pcreate(H5P_LINK_CREATE), how = tr_creation(H5P_GROUP_CREATE);
     H5Pset_create_intermediate_group(links, 1);
-    /* the group exists already if an earlier part is within it: "a/b" before "a" */
+    /* the group of this part exists already if an earlier part lies within it: "a/b" was written before "a" */
     TR_HID group = H5Lexists(w->file, path, H5P_DEFAULT) > 0 &&
                            H5Aexists_by_name(w->file, path, "kind", H5P_DEFAULT) == 0
                        ? H5Gopen2(w->file, path, H5P_DEFAULT)
@@ -162,7 +162,7 @@ static int shard_read_part(struct tr_shard *s, const struct shard_entry *e, size
     uint64_t elements, bytes, end = 0;
     if (!part_is_name(e->part.name, sizeof e->part.name))
         return tr_fail(TR_ERR_DATA, "%s: damaged: odd name", s->file.path);
-    *p = tr_part_without_arrays(&e->part); /* the pointers in the file are invalid here */
+    *p = tr_part_without_arrays(&e->part); /* the file contains pointers of the process that wrote it */
     p->rows = 0;
     if ((unsigned)p->kind >= TR_PART_KINDS || (unsigned)p->type >= TR_PART_TYPES)
         return shard_damaged(s, p, "kind");
@@ -624,7 +624,7 @@ int tr_checkpoints_prune(const char *to, size_t keep)
         TR_TRY(tr_format(&path, "%s/%08" PRIu64 "/manifest.h5", to, number[i]));
         bool is_whole = access(path, F_OK) == 0 || errno != ENOENT;
         whole += is_whole;
-        /* a folder without manifest that is newer than all checkpoints with one may be in use by a writer, so it stays */
+        /* a folder without manifest stays if it is newer than all checkpoints with a manifest: it may be in use by a writer */
         if (is_whole ? whole <= keep : whole == 0) continue;
         int status = tr_checkpoint_remove(to, number[i], false);
         if (first == TR_OK && status != TR_OK) snprintf(why, sizeof why, "%s", tr_error_text());

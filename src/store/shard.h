@@ -33,13 +33,16 @@ struct tr_part {
     char name[96]; /* such as "tables/w": letters, digits, _ and / */
     enum tr_part_kind kind;
     enum tr_part_type type;
-    uint64_t total_rows, total_columns; /* size of the whole array; total_columns 0: lists */
-    uint64_t first_column, columns;     /* columns of this part; a rank may have several parts of an array */
-    size_t runs;                        /* number of runs of rows, which are ascending and not adjacent */
+    /* rows and columns of the whole array; total_columns 0: its rows are lists */
+    uint64_t total_rows, total_columns;
+    uint64_t first_column, columns; /* columns of this part; a rank may have several parts of an array */
+    size_t runs;                    /* number of runs of rows, which are ascending and not adjacent */
     struct tr_row_run *run;
-    uint64_t rows;   /* number of rows in all runs */
-    uint64_t *begin; /* lists: index of the first element of each row, and the end; else NULL */
-    void *data;      /* rows × columns elements (or lists) in the order of the runs; NULL: not read */
+    uint64_t rows; /* number of rows in all runs */
+    /* lists: index in `data` of the first element of each row, and of the end; otherwise NULL */
+    uint64_t *begin;
+    /* rows × columns elements (or the elements of the lists) in the order of the runs; NULL: not read */
+    void *data;
 };
 
 static inline size_t tr_part_type_size(enum tr_part_type type)
@@ -100,8 +103,8 @@ enum {
 /* Writes the file name of a shard in the folder of a checkpoint: "shard-0012.h5". */
 void tr_shard_name(uint32_t shard, char name[TR_SHARD_NAME_BYTES]);
 
-struct tr_shard_head {      /* identifies a shard */
-    uint64_t run, number;   /* run of training; number of the checkpoint */
+struct tr_shard_head {      /* the members that identify a shard */
+    uint64_t run, number;   /* number that identifies the run of training; number of the checkpoint */
     uint32_t shard, shards; /* number of the shard; number of shards */
     uint64_t attempt;       /* random number of this start of the run: two starts may reach the same number */
 };
@@ -161,7 +164,7 @@ struct tr_facts {
     int64_t clock;        /* clock of the slowest worker */
     int64_t evaluations;  /* number of evaluations so far */
     double epochs_per_evaluation;
-    int64_t ended; /* 1: the stage was over */
+    int64_t ended; /* 1: the stage was over, so that the next stage follows */
     int64_t ranks, servers, groups, group_size;
     double seconds; /* duration of the run so far, without times between its parts */
     double epoch;   /* passes over the data, as progress shows them */
@@ -173,7 +176,8 @@ struct tr_manifest {
     struct tr_facts facts;
     char *job; /* the resolved job as YAML */
     uint32_t shards;
-    struct tr_shard_seal *seal; /* seal of each shard; in memory all zeros, as heads identify the shards */
+    /* seal of each shard; zeros for checkpoints in memory, whose shards are identified by their heads */
+    struct tr_shard_seal *seal;
 };
 
 struct tr_shard_head tr_manifest_head(const struct tr_manifest *manifest, uint32_t shard);
@@ -196,10 +200,12 @@ void tr_manifest_free(struct tr_manifest *manifest);
 
 /* The folder `to` of a job contains a folder for each checkpoint, which is named by its number. */
 
-/* Returns the folder of the checkpoints of a job: checkpoint.to, or <output>/checkpoints if `to` is empty. Free it. */
+/* Sets *folder to the folder of the checkpoints of a job: checkpoint.to, or <output>/checkpoints if `to` is empty. The caller frees
+ * it. */
 int tr_checkpoints_place(const char *to, const char *output, char **folder);
 
-/* tr_checkpoint_path() returns <to>/<number, 8 digits>, tr_shard_path() the file shard-<4 digits>.h5 in that folder. Free them. */
+/* tr_checkpoint_path() returns <to>/<number, 8 digits>, tr_shard_path() the file shard-<4 digits>.h5 in that folder. The caller
+ * frees the paths. */
 int tr_checkpoint_path(const char *to, uint64_t number, char **path);
 int tr_shard_path(const char *to, uint64_t number, uint32_t shard, char **path);
 

@@ -81,7 +81,7 @@ static int fill_rows(struct tr_shard *shard, size_t number, uint64_t from, const
     return TR_OK;
 }
 
-/* Bit i: row i of the wanted part is filled. If several shards contain a row, it is read from the first of them only. */
+/* Bit i is set if row i of the wanted part is filled. If several shards contain a row, it is read from the first of them only. */
 struct filled {
     uint64_t *bit;
     uint64_t rows;
@@ -118,7 +118,8 @@ static int fill_from(struct tr_shard *shard, size_t number, const struct tr_part
                        wanted->name, (unsigned long long)stored->columns, (int)stored->type,
                        (unsigned long long)wanted->columns, (int)wanted->type,
                        (unsigned long long)wanted->total_rows, (unsigned long long)stored->total_rows);
-    uint64_t before_i = 0, before_k = 0; /* rows before run i of `stored`, before run k of `wanted` */
+    /* number of rows in the runs before run i of `stored`, and before run k of `wanted` */
+    uint64_t before_i = 0, before_k = 0;
     for (size_t i = 0, k = 0; i < stored->runs && k < wanted->runs;) {
         struct tr_row_run a = stored->run[i], b = wanted->run[k];
         uint64_t end_a = a.first + a.n, end_b = b.first + b.n, end = end_a < end_b ? end_a : end_b;
@@ -300,7 +301,7 @@ int tr_snapshot_common(tr_snapshot *snapshot, const char *name, enum tr_dtype dt
     return snapshot_list(snapshot, name, &part, NULL, 0, n);
 }
 
-/* The bytes are a part of kind own in the shard of this rank. */
+/* Writes or restores the bytes as a part of kind own (TR_PART_OWN) in the shard of this rank. */
 int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t bytes, bool *found)
 {
     struct tr_part part = tr_part_make(TR_PART_OWN, TR_PART_U8, bytes, 1);
@@ -327,8 +328,8 @@ int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t 
 
 /* ---- opening and closing ---- */
 
-/* Order of searching shards: that of this rank; that of rank 0, which contains the common parts; other shards on this host; shards
- * that must be fetched from other hosts. */
+/* Shards are searched in this order: the shard of this rank; the shard of rank 0, which contains the common parts; other shards on
+ * this host; shards that must be fetched from other hosts. */
 int tr_snapshot_open(tr_context *tr, const char *folder, struct tr_checkpoint_memory *memory,
                      const struct tr_manifest *from, tr_snapshot **out)
 {

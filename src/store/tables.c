@@ -27,7 +27,7 @@
 #include "store/checkpoint.h"
 #include "table/view.h"
 
-/* The numbers of tables/NAME_about. */
+/* Indices of the numbers in the array tables/NAME_about. */
 enum saved_about {
     TR_ABOUT_FORM, /* 0 dense, 1 hash storage, 2 sparse rows */
     TR_ABOUT_TYPE,
@@ -44,22 +44,23 @@ enum saved_about {
 };
 enum { TR_FORM_DENSE, TR_FORM_HASH, TR_FORM_SPARSE };
 
-/* A table that is written to a checkpoint or restored from it. */
+/* A table that is written to a checkpoint or restored from a checkpoint. */
 struct saved_table {
     tr_snapshot *snapshot;
     struct tr_table *table;
     bool restores;
     char name[72];                   /* "tables/NAME" */
     int64_t about[TR_ABOUT_NUMBERS]; /* numbers of the table in the checkpoint, by enum saved_about */
-    bool same;                       /* restoring: ranks, servers and partition are those of the checkpoint */
+    /* restoring: ranks, servers and partition are equal to those of the checkpoint */
+    bool same;
 };
 
 /* The blocks of a share in ascending order. With hash storage, a block is a key. */
 struct table_order {
     uint64_t block, end; /* number of units of a block; number of units of the table */
     uint64_t blocks;
-    uint64_t *number; /* number of each block in the table, ascending */
-    uint32_t *at;     /* number of each block in the share */
+    uint64_t *number; /* numbers of the share's blocks among all blocks of the table, ascending */
+    uint32_t *at;     /* index of each of these blocks in the share */
     bool straight;    /* `at` is ascending, too: the share stores its units in ascending order */
 };
 
@@ -280,7 +281,7 @@ static void order_copy(const struct table_order *l, uint64_t first, uint64_t end
 
 /* ================ residuals ================ */
 
-/* The n units of a rank that may have residuals, and the values of the residuals. */
+/* The n units of a rank that may have residuals (see the head of this file), and the values of the residuals. */
 struct residuals {
     uint64_t n, *unit;
     char *value;
@@ -328,7 +329,8 @@ static int residuals_visit(const struct tr_table *t, enum pass pass, struct resi
             const struct tr_segment *segment = c->segment;
             size_t bytes = segment->n * t->unit_bytes;
             char *value = pass > UNITS ? r->value + r->n * t->unit_bytes : NULL;
-            if (value && !c->residual) TR_TRY(TR_NEW(&c->residual, bytes)); /* zeros: no residuals so far */
+            /* zeros, because there were no residuals so far */
+            if (value && !c->residual) TR_TRY(TR_NEW(&c->residual, bytes));
             for (uint32_t k = 0; pass == UNITS && k < segment->n; k++)
                 r->unit[r->n + k] = segment->key
                                         ? segment->key[k]
@@ -663,9 +665,9 @@ static int saved_fill_order(struct saved_table *s)
 struct lists {
     struct table_order order;
     uint64_t rows;
-    uint32_t *place; /* number of each row in the share */
+    uint32_t *place; /* index of each row in the share */
     int64_t *length; /* number of values of each row */
-    uint64_t *begin; /* index of the first value of each row, and the number of values */
+    uint64_t *begin; /* index of the first value of each row, and finally the number of all values */
     void *column, *value;
 };
 
@@ -707,7 +709,7 @@ static int saved_sparse(struct saved_table *s)
     struct lists l TR_CLOSED_BY(lists_free) = {.rows = 0};
     struct tr_sparse *share = s->table->sparse_share;
     enum tr_part_type type =
-        s->table->width <= UINT64_C(1) << 31 ? TR_PART_I32 : TR_PART_I64; /* type of columns */
+        s->table->width <= UINT64_C(1) << 31 ? TR_PART_I32 : TR_PART_I64; /* type of the column numbers */
     bool narrow = type == TR_PART_I32;
     struct tr_row_run run;
     TR_TRY(order_make(s->table, &l.order));
@@ -779,7 +781,7 @@ static int saved_share(struct saved_table *s)
     bool known = t->hash ? s->same : form == TR_FORM_DENSE && s->about[TR_ABOUT_PIECES] == t->pieces;
     if (known && t->hash) TR_TRY(saved_fill_order(s));
     if (known) TR_TRY(saved_arrays(s));
-    if (!known) TR_TRY(share_clear(t)); /* then fills the share from the rows of all shards */
+    if (!known) TR_TRY(share_clear(t)); /* clears the share, and then fills it from the rows of all shards */
     for (size_t i = 0; !known && i <= share_state_arrays(t); i++) {
         struct filling f = {.s = s, .array = i, .walker = {.partition = &t->partition}};
         struct tr_part part = saved_make_part(s, share_array_name(i), TR_PART_ROWS, TR_PART_U8, 0, 0);
