@@ -142,7 +142,7 @@ struct node_union {
     /* before[w]: number of set bits in the words below word w; has words + 1 entries */
     uint32_t *before;
     struct tr_shm memory;
-    const char *whom; /* description of what ranks wait for, shown if waiting takes too long */
+    const char *whom; /* description of the event that ranks wait for, shown if it takes too long */
 };
 
 /* Opens a union of numbers below `limit`. TR_ERR_SYSTEM, on all ranks of the node: out of memory. */

@@ -69,7 +69,7 @@ struct tr_partition {
     struct tr_location *placed; /* placed[b]: location of block b; its position is counted in blocks */
     /* first[s]: index in block_at of the first block of server s; servers + 1 entries */
     uint32_t *first;
-    /* the block numbers of server 0 in the order of positions, then those of server 1, … */
+    /* the block numbers of each server, in the order of servers and then of positions */
     uint32_t *block_at;
 
     struct tr_ring_point *ring; /* unbounded ring: its servers × points points, ascending; otherwise NULL */

@@ -20,7 +20,7 @@
 enum {
     USUAL_CHUNK = 1024,      /* keys per chunk if there is no job */
     LARGEST_CHUNK = 1 << 27, /* maximum bytes of a chunk that has several keys */
-    /* bytes per transfer: so many that the latency of a round trip does not matter */
+    /* bytes per transfer: enough to make the latency of a round trip unimportant */
     AT_ONCE = 1 << 22,
     AHEAD = 64 /* maximum number of chunks that an access fetches together */
 };
@@ -71,7 +71,7 @@ struct replica_column {
     struct tr_table *table; /* NULL: an array without table, which starts with zeros */
     bool given;             /* tr_replica_give() adds changes of this array to its table */
     size_t key_bytes, chunk_bytes;
-    /* values of the chunks in frame 0, then in frame 1, …; within a chunk in the order of keys */
+    /* values of the chunk in each frame, in the order of frames; within a chunk in the order of keys */
     char *values;
 };
 

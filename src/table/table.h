@@ -80,7 +80,7 @@ struct tr_table {
     bool lockstep;           /* the job runs under BSP */
     struct tr_wire wire;     /* encoding and precision of values in messages */
     struct tr_filter filter; /* holds back parts of updates that are sent as messages */
-    /* the table is updated in clocks first, first + every, … (tr_table_update_every()) */
+    /* the table is updated in every `every`-th clock, from clock `first` on (tr_table_update_every()) */
     int64_t every, first;
     bool rests;           /* the table is resting: declared as unused by tr_table_rest() */
     bool merges_shared;   /* updates are merged in shared memory, not in rounds (merge.c) */
