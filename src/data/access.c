@@ -240,7 +240,7 @@ static int read_first_rows(const tr_data *data, size_t n, bool distinct, struct 
         options.seen = *seen;
         TR_TRY(tr_read_matrix(&s->files, 0, 1, &options, m, &report));
         tr_ids_free(&report.labels.bits);
-        if (m->begin) /* removes columns that the training data do not have */
+        if (m->begin) /* removes non-zeros of columns that the training data do not have */
             (void)tr_matrix_limit(m, data->format == TR_FORMAT_HDF5 ? 0 : data->first_index, data->columns);
         if (s->full && !s->schema) TR_TRY(tr_matrix_make_dense(m, (size_t)data->columns));
         size_t found = m->rows;
@@ -268,7 +268,8 @@ int tr_data_first_rows(const tr_data *data, size_t n, bool distinct, tr_batch **
     if (s->schema) TR_TRY(tr_agree(tr, dense ? tr_matrix_make_dense(&m, (size_t)data->columns) : TR_OK));
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, root, &m.columns, sizeof m.columns));
     TR_TRY(tr_replicate_rows(tr, TR_SET_ALL, &m, NULL)); /* `root` has all rows, the others none */
-    if (s->scale) {                                      /* only workers know the scale */
+    /* only workers know how columns were scaled; the scaled rows are then sent to the other ranks */
+    if (s->scale) {
         size_t values = tr_matrix_nonzeros(&m);
         TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? tr_scale_matrix(data, s->scale, &m) : TR_OK));
         if (!m.value) TR_TRY(TR_NEW(&m.value, values));
@@ -329,7 +330,8 @@ int tr_data_describe(const tr_data *data, const char *what)
     if (data->format == TR_FORMAT_DOCWORD)
         snprintf(tokens, sizeof tokens, ", %.0f tokens", data->total_values);
     const struct tr_node_rows *node = s->node_rows;
-    bool found = s->cached && s->cached->found; /* an earlier start or another team has made the rows */
+    /* the rows come from the files of an earlier start or of another team */
+    bool found = s->cached && s->cached->found;
     if (node && strcmp(node->task, tr->team ? tr->team : "") != 0)
         snprintf(read, sizeof read, "rows of task %s%s", node->task, found ? ", where another has them" : "");
     else if (node && found) snprintf(read, sizeof read, "where another task has them");

@@ -15,13 +15,14 @@ struct work {
     struct tr_files files;
     struct tr_head *heads;
     enum tr_format format;
-    struct tr_schema *schema; /* csv, otherwise NULL. Labels and weights are columns like all others */
+    struct tr_schema *schema; /* csv: the columns, which include labels and weights; otherwise NULL */
     struct tr_bindings bindings;
     struct tr_column_seen *seen; /* csv: the values of each column */
-    uint64_t label;              /* csv: index of the label column in X; number of columns: none */
-    bool second;                 /* this is the second pass over the files */
-    bool labelled, valued;       /* labelled: rows have labels; valued: not all non-zeros are 1 */
-    bool dense;                  /* training uses dense rows */
+    /* csv: index of the label column in X; equal to the number of columns: there is none */
+    uint64_t label;
+    bool second;           /* this is the second pass over the files */
+    bool labelled, valued; /* labelled: rows have labels; valued: not all non-zeros are 1 */
+    bool dense;            /* training uses dense rows */
     uint64_t rows, nonzeros, lowest, highest;
     uint64_t columns, first_index;
     struct tr_checked_writer out;
@@ -276,7 +277,8 @@ static int write_rows(void *state, struct tr_reader *r)
             TR_TRY(tr_checked_append_to(&w->out, w->x, w->full, n * columns * sizeof *w->full));
         }
     } else {
-        for (size_t c = 0; w->schema && c < w->schema->n; c++) { /* places of texts become numbers */
+        /* replaces the places of texts (names.h) by numbers */
+        for (size_t c = 0; w->schema && c < w->schema->n; c++) {
             const struct tr_column *column = &w->schema->column[c];
             for (size_t i = 0; i < m->rows && column->type == TR_COLUMN_CATEGORY; i++) {
                 float *x = &m->value[i * m->columns + column->slot];

@@ -19,7 +19,8 @@ struct tr_conversion {
     const char *out;
     /* Called repeatedly with the progress, from 0 to 1. A result other than TR_OK ends the conversion. May be NULL. */
     int (*progress)(double done);
-    uint64_t rows, columns, nonzeros, bytes, skipped; /* results */
+    /* results: sizes of the table; bytes: size of the file; skipped: malformed records */
+    uint64_t rows, columns, nonzeros, bytes, skipped;
     bool sparse;
 };
 

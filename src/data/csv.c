@@ -34,10 +34,11 @@ static char table_find_separator(const char *p, bool colons)
 enum content { NOTHING, NUMBER, WORD };
 
 struct table_fields {
-    uint64_t n, of[3];                               /* number of fields; of[c]: of fields with content c */
+    /* n: number of fields; of[c]: number of fields with content c (enum) */
+    uint64_t n, of[3];
     bool third_is_word, third_is_number, is_text[2]; /* is_text: field 0, 1 is no whole number */
     bool last_is_word;
-    const char *last; /* begin of the last field */
+    const char *last; /* address of the first byte of the last field */
 };
 
 static struct table_fields table_look_at_fields(const char *p, char separator)
@@ -436,7 +437,7 @@ static const char *csv_parse_any(struct tr_reader *r, const char *p)
     float label = NAN, *row = m->value + m->rows * m->columns;
     float *weight = r->weight ? r->weight + r->report.rows + m->rows : NULL;
     char separator = r->head->separator;
-    if (weight) *weight = 1; /* if the file has no weights */
+    if (weight) *weight = 1; /* the weight is 1 if the file has no weights */
     for (size_t k = 0, n = r->fields;; k++) {
         const struct tr_bound *b = &r->bound[k];
         if (r->at) r->at[b->column] = p;
@@ -490,7 +491,7 @@ static int csv_enter(struct tr_reader *r)
     TR_TRY(TR_GROW(&r->bound, &r->bound_capacity, r->fields));
     for (size_t k = 0; k < r->fields; k++) {
         uint32_t column = binding->column[k];
-        if (column == s->n) { /* a column of this file only */
+        if (column == s->n) { /* the training data do not have this column */
             r->bound[k] = (struct tr_bound){.type = TR_COLUMN_IGNORE, .column = column};
             plain = false;
             continue;

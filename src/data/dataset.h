@@ -48,9 +48,9 @@ struct tr_stretch {
 
 struct tr_data_state {
     tr_context *tr;
-    struct tr_store *store; /* contains and frees this data set */
+    struct tr_store *store; /* the store that contains this data set and frees it */
     struct tr_files files;
-    struct tr_head *heads;           /* one per file */
+    struct tr_head *heads;           /* what the first lines of each file show (reader.h) */
     struct tr_schema *schema;        /* csv; test data share the schema of the training data */
     struct tr_bindings bindings;     /* csv: the columns of the schema that the files have */
     uint64_t unknown;                /* csv: number of values of categories that have no key */
@@ -64,21 +64,25 @@ struct tr_data_state {
 
     /* The rows of this worker, or those of its group (see row_store.h). */
     struct tr_matrix rows;
-    uint64_t *row_number;       /* number of each row, see tr_data.row and TR_DATA_NODE */
+    /* number of each row in the data set (tr_data.row; with TR_DATA_NODE: its origin) */
+    uint64_t *row_number;
     float *weight;              /* weight of each row, in the heap; NULL: all are 1 */
     const float *own_weight;    /* weights of the rows that this worker has read itself; NULL after loading */
     struct tr_stretch *stretch; /* if row_number is NULL: the numbers of all rows, ascending */
     size_t stretches;
-    struct tr_row_file *file; /* contains rows, row numbers and keys; NULL: these arrays are in the heap */
+    /* mapped file with rows, row numbers and keys; NULL: these arrays are in the heap */
+    struct tr_row_file *file;
     struct tr_cached *cached; /* files for the next start of the job, or for other teams; NULL: none */
     const struct tr_node_rows *node_rows; /* the source of the rows; NULL: they were read from files */
 
-    bool on_disk;       /* the rows are in a file on a disk (data.storage) */
-    uint64_t memory;    /* bytes of this file that may stay in memory; 0: as few as possible */
-    uint64_t cacheable; /* bytes of this file that the page cache may hold: a part of the free memory */
-    struct tr_data_block *block; /* blocks of this file; the last of blocks + 1 elements is the end */
+    bool on_disk;    /* the rows are in a file on a disk (data.storage) */
+    uint64_t memory; /* on_disk: bytes of the file that may stay in memory; 0: as few as possible */
+    /* on_disk: bytes of the file that the page cache may hold: a part of the free memory */
+    uint64_t cacheable;
+    /* on_disk: begins of the blocks of the file; the last of blocks + 1 elements is the end */
+    struct tr_data_block *block;
     size_t blocks;
-    struct tr_row_stream *stream; /* NULL: rows are in memory */
+    struct tr_row_stream *stream; /* reads the blocks of rows on a disk; NULL: rows are in memory */
 
     tr_names *row_names, *column_names;
     double load_seconds;
@@ -125,7 +129,7 @@ struct tr_reading {
     uint64_t *records; /* ratings, docword: number of records of each file */
     bool text_rows, text_columns;
     size_t columns;              /* ratings, docword: number of columns */
-    struct tr_column_seen *seen; /* csv: one per column */
+    struct tr_column_seen *seen; /* csv: what the reader found in each column */
     float *weight;               /* csv: weight of each row, if a column has weights */
     /* For rows that a group will share: the columns that occur, ascending. The rows contain positions in this list */
     uint32_t *keys;
@@ -144,12 +148,12 @@ struct tr_store {
     tr_data data;
     char *key;         /* files and settings of the data set, as text */
     uint64_t number;   /* 1 for the first store of the context, and so on; equal on all ranks */
-    int opened;        /* how often it was opened */
+    int opened;        /* number of times that the data set was opened */
     int users;         /* the reference count */
     int readers;       /* users that still need the non-zeros */
     bool forgotten;    /* the non-zeros were freed on this rank */
     bool held;         /* the team is one of the users: the store stays for the next task */
-    const tr_job *job; /* the task that opened it last */
+    const tr_job *job; /* job of the task that opened the store last */
 };
 
 /* The open stores of a context. */
@@ -170,9 +174,10 @@ int tr_store_report(tr_context *tr);
 
 /* A pass over rows in mini-batches: access.c. */
 struct tr_batches {
-    uint32_t *order;        /* the rows in the order of the pass, as indices of data->rows */
-    size_t next, end, size; /* index in order of the next batch and of the end; rows of a batch */
-    uint64_t *begin;        /* this and the next arrays: the current batch, with room for the largest one */
+    uint32_t *order; /* indices in data->rows of the rows, in the order of the pass */
+    /* next: index in `order` of the next batch; end: end of the pass; size: rows of a batch */
+    size_t next, end, size;
+    uint64_t *begin; /* this and the next arrays: the current batch, with room for the largest one */
     uint32_t *column;
     float *value, *label, *weight;
     size_t order_capacity, begin_capacity, column_capacity, value_capacity, label_capacity, weight_capacity;
@@ -182,16 +187,16 @@ void tr_batches_free(struct tr_batches *batches);
 
 /* One user of a store, as returned by tr_data_open(). */
 struct tr_data_user {
-    tr_data data; /* a copy of the store's */
+    tr_data data; /* a copy of the data set in the store */
     bool forgot;  /* tr_data_forget() was called, so `data` has no non-zeros */
     struct tr_batches batches;
 };
 
 /* The progress of loading, estimated from one worker, as all have equal ranges: rank 0 if it is a worker, else worker 0. */
 struct tr_loading {
-    const char *what;   /* "training data" */
+    const char *what;   /* name of the data that are loaded, such as "training data" */
     double done, total; /* stored bytes of all workers */
-    double seconds;     /* since loading began */
+    double seconds;     /* seconds since loading began */
 };
 
 /* Called on rank 0 while data are read; a result other than TR_OK ends the reading. */
@@ -230,11 +235,12 @@ int tr_number_rows(tr_data *data, const struct tr_read_runs *runs, size_t *own);
  * number of ranks, leads to the same result. */
 
 struct tr_scale {
-    tr_scaling share;   /* tr_data.scaling: this worker's range of the columns */
-    double *shift;      /* one per column of the range; NULL: no column is centred */
-    double *factor;     /* one per column of the range */
-    double least, most; /* sizes of columns in the files: percentile 1 of the non-zeros; the largest */
-    int how;            /* TR_SCALE_STANDARD, TR_SCALE_MAXABS, TR_SCALE_MINMAX or TR_SCALE_CENTRE */
+    tr_scaling share; /* tr_data.scaling: this worker's range of the columns */
+    double *shift;    /* shift of each column of the range; NULL: no column is centred */
+    double *factor;   /* factor of each column of the range */
+    /* sizes of columns before scaling: `least`, below which 1 % of the non-zeros lie, and the largest */
+    double least, most;
+    int how; /* TR_SCALE_STANDARD, TR_SCALE_MAXABS, TR_SCALE_MINMAX or TR_SCALE_CENTRE */
 };
 
 /* Returns whether the job and the model allow scaling. With data.scale auto the rows decide whether they are scaled. */
@@ -267,7 +273,7 @@ void tr_scale_free(struct tr_scale **scale); /* *scale may be NULL */
 struct tr_node_rows {
     struct tr_node_rows *next;  /* in the list of the context */
     const char *task;           /* name of the first task that needs the rows */
-    const char *folder;         /* of the files of tr_row_store_pool() on this node; NULL: none */
+    const char *folder;         /* folder of the files of tr_row_store_pool() on this node; NULL: none */
     tr_data *train, *test;      /* test: NULL if the tasks have no files for data.test */
     char *train_key, *test_key; /* tr_store_rows_key() of train and test */
     bool forgotten;             /* tr_node_rows_forget() was called */

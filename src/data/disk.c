@@ -46,7 +46,7 @@ static void disk_ask(const struct tr_row_file *f, const void *at, uint64_t n)
     if (n > 0) (void)posix_fadvise(f->fd, (off_t)disk_offset(f, at), (off_t)n, POSIX_FADV_WILLNEED);
 }
 
-/* Reads the bytes now. Returns 0 or an error number. */
+/* Reads the bytes into memory before it returns. Returns 0 or an error number (errno). */
 static int disk_fetch(const struct tr_row_file *f, const void *at, uint64_t n)
 {
     uint64_t first = disk_offset(f, at);
@@ -64,7 +64,8 @@ static int disk_fetch(const struct tr_row_file *f, const void *at, uint64_t n)
 /* Drops the bytes from memory. sequential: the bytes before them are not needed any more, and leave the page cache, too. */
 static void disk_drop(const struct tr_row_file *f, const void *at, uint64_t n, bool sequential)
 {
-    const uint64_t read_ahead = sequential ? (uint64_t)1 << 20 : 0; /* the cache may have large pages */
+    /* drops 1 MiB before the bytes, too: large pages stay in the cache until all their bytes are dropped */
+    const uint64_t read_ahead = sequential ? (uint64_t)1 << 20 : 0;
     uint64_t first = disk_offset(f, at);
     disk_to_pages(&first, &n, false);
     if (n == 0) return;
@@ -220,7 +221,7 @@ int tr_disk_note(void *writer, struct tr_reader *r)
             continue;
         }
         size_t before = note->capacity, n = r->options->seen[k].values.n;
-        c->nonzeros += m->rows; /* a category has at most one key in each row */
+        c->nonzeros += m->rows; /* adds the maximum: a category has at most one key in each row */
         TR_TRY(TR_GROW(&note->count, &note->capacity, n));
         if (note->capacity > before)
             memset(note->count + before, 0, (note->capacity - before) * sizeof *note->count);
@@ -425,7 +426,8 @@ void tr_disk_free(struct tr_disk_writer *c)
 
 /* ---- reading: blocks ---- */
 
-enum block_state { ABSENT, READING, PRESENT }; /* PRESENT: in memory */
+/* state of a block: not in memory; being read by the thread; in memory */
+enum block_state { ABSENT, READING, PRESENT };
 
 /* A plan: the order in which a pass uses the blocks. */
 struct plan {
@@ -441,25 +443,25 @@ struct tr_row_stream {
     size_t n;
     const char *array[STREAMED]; /* addresses of the arrays; NULL: the array does not exist */
     struct {
-        enum block_state state; /* protected by the lock */
+        enum block_state state; /* state of the block; protected by the lock */
         bool keeps;             /* the block stays in memory after its first use */
-        bool checked;           /* its sums are correct */
+        bool checked;           /* the sums of the block were compared and are correct */
         bool listed;            /* scratch: the block is in `order` */
-    } * about;                  /* one per block */
+    } * about;                  /* state of each block */
     size_t *held;               /* for the thread only: blocks in memory that do not stay there */
     struct plan plans[2];       /* 0: the order of the file; 1: the order of the last tr_data_permute() */
     uint32_t *order;            /* scratch for an order of the blocks */
     uint64_t *group_row; /* plans[1]: number of rows before each group; the last element: of all rows */
-    uint64_t memory;     /* `memory` in the call of stream_open() */
-    bool whole;          /* `checked` in the call of stream_open() */
-    size_t parts;        /* blocks were cut for this number of parts, see stream_cut_blocks(); 0: for none */
+    uint64_t memory;     /* argument `memory` of stream_open(): bytes of blocks that may stay in memory */
+    bool whole;          /* argument `checked` of stream_open(): sums need not be compared */
+    size_t parts;        /* number of parts for which blocks were cut, see stream_cut_blocks(); 0: none */
     size_t last;         /* the block that was requested last */
     bool mixes;          /* plans[1] has been set */
     size_t mixed_at;     /* value of `at` when plans[1] was used last */
     int strays;          /* number of blocks requested since then that are not near mixed_at in plans[1] */
 
     pthread_t thread;
-    bool runs; /* the thread exists */
+    bool runs; /* the thread was started */
     pthread_mutex_t lock;
     pthread_cond_t moved, ready; /* moved: plan, at, aside or ends has changed; ready: a block was read */
     const struct plan *plan;     /* plan of the current pass; the lock protects this and the next members */
@@ -526,7 +528,7 @@ static size_t stream_group_end(const struct tr_row_stream *s)
 static void *stream_read_ahead(void *stream)
 {
     struct tr_row_stream *s = stream;
-    size_t n = 0; /* blocks in s->held */
+    size_t n = 0; /* number of blocks in s->held */
     pthread_mutex_lock(&s->lock);
     while (!s->ends && !s->error) {
         /* drop a block that the pass does not need within the window: its group and the AHEAD blocks that follow in the plan */
@@ -548,7 +550,8 @@ static void *stream_read_ahead(void *stream)
         size_t wanted[3], found = 0;
         if (s->aside < s->n && s->about[s->aside].state == ABSENT) wanted[found++] = s->aside;
         for (size_t i = 0; i < window && found < 3; i++) {
-            b = s->plan->block[(s->at + i) % s->n]; /* the first block follows the last */
+            /* modulo s->n, because the next pass begins with the first block */
+            b = s->plan->block[(s->at + i) % s->n];
             if (s->about[b].state == ABSENT && b != s->aside) wanted[found++] = b;
         }
         if (found == 0) {
@@ -651,7 +654,7 @@ static int stream_open(struct tr_data_state *state, uint64_t memory, bool checke
     }
     if (before) memcpy(s->count, before, sizeof s->count);
     s->count[TR_STREAM_DISK_BYTES] = (double)size;
-    sigfillset(&all); /* only the main thread handles signals */
+    sigfillset(&all); /* blocks all signals in the new thread, because the main thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &mask);
     int error = pthread_create(&s->thread, NULL, stream_read_ahead, s);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
@@ -714,7 +717,7 @@ static bool stream_unlock(struct tr_row_stream *s)
     if (!s->error) return true;
     const struct tr_data_block *b = &s->block[s->bad];
     if (s->tr->broken != TR_OK) return false;
-    if (damaged) (void)unlink(s->file->path); /* so that the next start does not use the file */
+    if (damaged) (void)unlink(s->file->path); /* unlinks the file, so that the next start does not use it */
     s->tr->broken = tr_fail(damaged ? TR_ERR_DATA : TR_ERR_IO, "%s: rows %llu to %llu: %s", s->file->path,
                             (unsigned long long)b->row, (unsigned long long)b[1].row - 1,
                             damaged ? "damaged: wrong checksum; the next start reads the text again"

@@ -120,8 +120,10 @@ int tr_exchange_columns(tr_context *tr, struct tr_matrix *m)
     int members = tr->layout.group_size;
     size_t n, rows = m->rows;
     TR_FREED uint64_t *of_rows = NULL;
-    uint64_t *nonzeros, *got, *next; /* per member: number to send; number received; next to send */
-    TR_FREED uint32_t *length = NULL, *column = NULL; /* per member: lengths of rows, columns */
+    /* for each member: number of non-zeros to send, number received, index of the next one to send */
+    uint64_t *nonzeros, *got, *next;
+    /* lengths of the rows, and columns, in the order of the receiving members */
+    TR_FREED uint32_t *length = NULL, *column = NULL;
     TR_FREED float *value = NULL;
     void *all = NULL;
     bool valued;
@@ -149,7 +151,7 @@ int tr_exchange_columns(tr_context *tr, struct tr_matrix *m)
         }
     TR_TRY(tr_all_to_all(tr, TR_SET_GROUP, length, of_rows, sizeof *length, &all, got));
     TR_TRY(rows_set_begins(all, sum_counts(got, members), m));
-    free(m->column); /* before the columns of other members arrive */
+    free(m->column); /* frees memory before the columns of other members arrive */
     m->column = NULL;
     TR_TRY(tr_all_to_all(tr, TR_SET_GROUP, column, nonzeros, sizeof *column, (void **)&m->column, got));
     if (value) {
@@ -186,7 +188,7 @@ int tr_unite_keys(tr_context *tr, const uint32_t *keys, size_t n, uint32_t **pie
 
 /* Rows belong to buckets, and buckets to workers. */
 struct dealing {
-    uint64_t rows; /* row numbers are below this */
+    uint64_t rows; /* all row numbers are below this number */
     bool hashed;
     uint64_t buckets;
     uint32_t *worker; /* worker[b]: the worker to which bucket b belongs */
@@ -259,7 +261,8 @@ static int dealing_open(tr_context *tr, const struct tr_triples *t, struct deali
 struct arrivals {
     uint64_t *begin, *next; /* next[w]: index for the next triple that arrives from worker w */
     struct tr_triple *triple;
-    uint32_t *order; /* of each triple, the index of its piece among all pieces; NULL: sorted already */
+    /* for each triple, the index of its piece among all pieces; NULL: triples are sorted already */
+    uint32_t *order;
 };
 
 /* Sends n triples to the workers of their rows. order: see struct arrivals. */
@@ -299,7 +302,8 @@ static int triples_send_round(tr_context *tr, const struct dealing *plan, const 
 /* Sets (*order)[i] to the index, among the pieces of all files, of the piece from which triple i was read. */
 static int triples_number_pieces(tr_context *tr, size_t files, const struct tr_triples *t, uint32_t **order)
 {
-    TR_FREED uint64_t *pieces = NULL; /* number of pieces of each file; then of all files before it */
+    /* first: number of pieces of each file; then: number of pieces of all files before each file */
+    TR_FREED uint64_t *pieces = NULL;
     uint64_t sum = 0;
     TR_TRY(TR_NEW(&pieces, files));
     TR_TRY(TR_NEW(order, t->n));

@@ -209,9 +209,11 @@ static inline bool tr_token_is_binary(const char *p, char separator)
 
 /* A field of a line, without quotes and blanks around it. */
 struct tr_field {
-    const char *text, *end; /* text: n bytes; end: the separator or the end of the line behind the field */
+    /* text: the n bytes of the field; end: the separator or the end of the line behind the field */
+    const char *text, *end;
     size_t n;
-    bool quoted, doubled; /* quoted: was in quotes; doubled: the text contains "", which means one quote */
+    /* quoted: the field was in quotes; doubled: its text contains "", which means one quote */
+    bool quoted, doubled;
 };
 
 /* Finds the field that begins at p. Separators between quotes are text, and quotes inside of a field that does not begin with a

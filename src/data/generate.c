@@ -38,8 +38,8 @@ static int check_ranges(const struct range *range, size_t n)
 
 struct popular {
     uint32_t n;
-    double exponent, span; /* constants of the inverse distribution function, see popular_rank() */
-    unsigned bits;         /* 2^bits >= n */
+    double exponent, span; /* constants of the inverse distribution function in popular_rank() */
+    unsigned bits;         /* number of bits of the permutation in popular_spread(): 2^bits >= n */
 };
 
 static void popular_init(struct popular *p, uint32_t n, double power)
@@ -248,8 +248,8 @@ static int compare_u32(const void *a, const void *b)
 #define PAIR_BYTES 19    /* " 4294967294:0.1234" and one to spare */
 
 struct entry {
-    uint32_t feature; /* 1 .. features */
-    uint32_t value;   /* in units of 1/VALUE_UNIT */
+    uint32_t feature; /* index of the feature, from 1 to options.features */
+    uint32_t value;   /* value of the feature, in units of 1/VALUE_UNIT */
 };
 
 struct ctr {
@@ -257,7 +257,7 @@ struct ctr {
     struct popular popular;
     struct distinct distinct;
     struct lines lines;
-    struct entry *entries; /* of the current row */
+    struct entry *entries; /* the non-zeros of the current row */
 };
 
 /* Draws the features of a row and their values, sorted. Small values are frequent, as in term frequencies. */
@@ -385,7 +385,7 @@ struct raters {
     struct popular popular;
     struct distinct distinct;
     struct lines lines;
-    double *factors; /* of the current user: options.rank factors, then the bias */
+    double *factors; /* hidden numbers of the current user: options.rank factors, then the bias */
     uint64_t item_seed, user_seed;
 };
 

@@ -39,7 +39,8 @@ int tr_generate_ctr(const struct tr_generate_options *options, FILE *out);
 
 /* ---- ratings of users for items ---- */
 
-enum tr_rating_values { TR_RATING_WHOLE, TR_RATING_REAL }; /* from 1 to 5; REAL: with two decimals */
+/* ratings are from 1 to 5: whole, or with two decimals */
+enum tr_rating_values { TR_RATING_WHOLE, TR_RATING_REAL };
 enum tr_rating_part { TR_RATING_ALL, TR_RATING_TRAIN, TR_RATING_TEST };
 
 struct tr_generate_ratings {
@@ -49,7 +50,7 @@ struct tr_generate_ratings {
     double power;     /* the k-th most popular item is drawn in proportion to k^-power */
     double noise;     /* standard deviation of the noise, in stars */
     double test;      /* fraction of the ratings, chosen at random, that are test data */
-    enum tr_rating_part part; /* which ratings are written */
+    enum tr_rating_part part; /* the ratings that are written: all, or those of training or test data */
     enum tr_rating_values values;
     uint64_t seed;
 };
@@ -118,7 +119,8 @@ int tr_generate_dense(const struct tr_generate_dense *options, FILE *out);
 /* ---- events: a table for trees ---- */
 
 struct tr_generate_events {
-    uint64_t rows, first_row, seed; /* as in struct tr_generate_options */
+    /* number of rows, number of the first row, and seed, as in struct tr_generate_options */
+    uint64_t rows, first_row, seed;
 };
 
 #define TR_GENERATE_EVENTS                                                                                   \

@@ -522,7 +522,7 @@ enum {
     AT_ONCE = 64
 };
 
-#define NOT_YET (TR_NO_VALUE - 1) /* stands for the place of a text that was not looked up yet */
+#define NOT_YET (TR_NO_VALUE - 1) /* marks a text whose place (names.h) was not looked up yet */
 
 /* n columns of numbers that are consecutive in the file (from column `field` on) and in rows (from `slot` on). */
 struct stretch {
@@ -531,8 +531,9 @@ struct stretch {
 
 /* The names of columns and the values of all columns. */
 struct strings {
-    struct tr_ids all; /* first the names; texts cannot be looked up in it */
-    uint64_t *first;   /* first[c]: index in `all` of the first value of column c; then the end */
+    struct tr_ids all; /* the names of all columns, then their values; this list cannot be searched */
+    /* first[c]: index in `all` of the first value of column c; the last element is the end */
+    uint64_t *first;
 };
 
 /* One reader's pass over the rows of its share. */
@@ -542,15 +543,15 @@ struct hdf5_pass {
     uint64_t *begin; /* sparse: for each current row, the index of its first non-zero in the file */
     float *value;    /* sparse: values of the current rows, as long as all values before them are 1 */
     size_t begin_capacity, value_room;
-    struct tr_files rows; /* from tr_hdf5_rows() */
+    struct tr_files rows; /* files with numbers of rows as sizes, from tr_hdf5_rows() */
     uint64_t done;        /* number of rows of all files read so far */
-    /* only if columns have names: */
+    /* The following members are used only if columns have names. */
     struct strings strings;
-    uint32_t *place;         /* of each text, its place among the reader's values, or NOT_YET */
+    uint32_t *place;         /* place[i]: place of text i among the reader's values, or NOT_YET */
     struct stretch *stretch; /* all columns of numbers */
     size_t *other;           /* indices of all other columns of the file */
     size_t stretches, others;
-    float *raw; /* current rows of the file */
+    float *raw; /* the current rows as they are in the file */
     size_t raw_capacity;
 };
 
@@ -936,7 +937,8 @@ static int hdf5_add_lists(struct hdf5_pass *p, uint64_t first, const uint64_t *b
     TR_TRY(TR_GROW(&m->begin, &r->begin_capacity, old + n + 1));
     TR_TRY(TR_GROW(&m->column, &r->column_capacity, r->nonzeros + pairs));
     if (m->value) TR_TRY(TR_GROW(&m->value, &r->value_capacity, r->nonzeros + pairs));
-    else TR_TRY(TR_GROW(&p->value, &p->value_room, pairs)); /* until a value is not 1 */
+    /* values are stored here only until a value is not 1 */
+    else TR_TRY(TR_GROW(&p->value, &p->value_room, pairs));
     uint32_t *index = m->column + r->nonzeros;
     float *value = m->value ? m->value + r->nonzeros : p->value, *label = m->label ? m->label + old : NULL;
     TR_TRY(array_read_indices(&p->table, &p->table.indices, begin[0], pairs, index));
@@ -1077,7 +1079,7 @@ int tr_hdf5_rows(const struct tr_reader *r, size_t readers, struct tr_files *row
     }
     if (rows->total == 0) return TR_OK;
     *chunk = (rows->total + readers - 1) / readers;
-    if (r->options->deal > 0 && readers > 1) { /* chunks by the bytes of rows in memory */
+    if (r->options->deal > 0 && readers > 1) { /* chunks are chosen by the bytes that rows take in memory */
         uint64_t bytes = r->head->sparse ? 8 * (nonzeros / rows->total + 1) : 4 * r->head->fields;
         struct tr_files all = {.total = rows->total * bytes};
         *chunk = tr_max_size(tr_files_chunk(&all, readers) / bytes, 1);

@@ -50,12 +50,12 @@ enum tr_hdf5_number {
 };
 
 struct tr_hdf5_array {
-    char name[256];  /* path in the file */
+    char name[256];  /* path of the array in the file */
     hid_t set, type; /* the HDF5 dataset, and the type of its elements in memory */
     enum tr_hdf5_number number;
     size_t size;            /* bytes of an element */
-    int dimensions;         /* 1 or 2 */
-    uint64_t rows, columns; /* columns: 1 for 1 dimension */
+    int dimensions;         /* number of dimensions, 1 or 2 */
+    uint64_t rows, columns; /* shape of the array; columns is 1 if it has one dimension */
     uint64_t chunk_rows;    /* rows of a chunk; 0: the array has no chunks */
     uint64_t at;            /* files of trireme convert: offset of the array in the file */
 };
@@ -65,15 +65,15 @@ struct tr_hdf5 {
     char why[200];             /* text of the last error of the HDF5 library */
     struct tr_checked checked; /* files of trireme convert: for checks; otherwise .fd is -1 */
     hid_t file;
-    bool sparse; /* x contains the values of non-zeros, with indices and indptr */
+    bool sparse; /* rows are lists of non-zeros: x contains their values, indices and indptr are valid */
     bool named;  /* columns have names: strings, string_begin and texts are valid */
     struct tr_hdf5_array strings, string_begin, texts;
     struct tr_hdf5_array x, indices, indptr, y, origin;
-    bool labelled; /* y is valid */
+    bool labelled; /* there are labels: y is valid */
     bool full;     /* rows are dense in the file, or training should use dense rows */
     uint64_t rows, columns, nonzeros;
     uint64_t first_index; /* index of column 0 in text files: the attribute first_index, 0 without it */
-    char *raw;            /* scratch: numbers before conversion */
+    char *raw;            /* scratch memory: numbers before conversion */
     size_t raw_capacity;
 };
 

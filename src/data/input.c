@@ -378,7 +378,8 @@ static int source_fail_archive(const struct tr_source *source)
     const char *why = archive_error_string(source->archive);
     if (source->status != TR_OK) return source->status;
     if (archive_errno(source->archive) == ENOMEM) return source_fail_memory(source);
-    bool cut = why && (strcasestr(why, "truncated") || strcasestr(why, "no progress")); /* the latter: xz */
+    /* «no progress» is the error of xz for truncated files */
+    bool cut = why && (strcasestr(why, "truncated") || strcasestr(why, "no progress"));
     if (source->stored == source->file->size && cut) return source_fail_truncated(source);
     return source_fail_corrupt(source, source->stored, why);
 }
@@ -392,7 +393,7 @@ int tr_source_open(struct tr_source *source, const struct tr_file *file, uint64_
     source->stored = offset;
     if (!file->packing) return TR_OK;
     TR_TRY(TR_NEW(&source->packed, PACKED_BYTES));
-    if (file->packing == TR_GZIP) /* 15: the largest window; 16: gzip headers only */
+    if (file->packing == TR_GZIP) /* 15: the largest window; + 16: only gzip headers are accepted */
         return inflateInit2(&source->gzip, 15 + 16) == Z_OK ? TR_OK : source_fail_memory(source);
     struct archive *archive = source->archive = archive_read_new();
     if (!archive) return source_fail_memory(source);
@@ -445,10 +446,10 @@ struct tr_text {
     size_t longest;      /* maximum bytes of a line */
     size_t capacity;     /* bytes of the buffer without TR_TEXT_SLACK */
     size_t used, filled; /* bytes used .. filled - 1 of the buffer were read but not yet returned */
-    uint64_t offset;     /* in the text: position of the byte buffer[used] */
+    uint64_t offset;     /* position of the byte buffer[used] in the text */
     bool inside;         /* buffer[used] may be inside of a line; false: a line begins there */
     bool ended;          /* the end of the source was reached */
-    uint64_t done;       /* plain files: bytes of the ranges before this one */
+    uint64_t done;       /* plain files: number of bytes in the ranges that were read completely */
 };
 
 /* Goes to the next range. Returns false if a plain file has no more ranges. For a compressed file it always returns true: only
@@ -581,7 +582,8 @@ int tr_text_next(struct tr_text *text, struct tr_chunk *chunk)
         size_t n = text->filled - text->used, last;
         const char *start = text->buffer + text->used, *newline = NULL;
         if (text->ended && n == 0) return text_return(text, 0, false, chunk);
-        if (text->offset + text->inside >= text->end) { /* again, if one line covers several ranges */
+        /* a loop, because one line may cover several ranges */
+        if (text->offset + text->inside >= text->end) {
             if (!text_next_range(text)) return text_return(text, 0, false, chunk);
             continue;
         }

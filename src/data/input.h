@@ -31,7 +31,7 @@ struct tr_file {
 struct tr_files {
     struct tr_file *file;
     size_t n;
-    uint64_t total;      /* sum of the sizes */
+    uint64_t total;      /* sum of the sizes of all files */
     uint64_t max_record; /* maximum bytes of a line (data.max_record); 0: TR_TEXT_LONGEST_LINE */
 };
 
@@ -98,9 +98,9 @@ struct tr_source {
     int fd;
     uint64_t stored;         /* position in the file: number of stored bytes read */
     unsigned char *packed;   /* buffer of compressed bytes */
-    z_stream gzip;           /* gzip only */
+    z_stream gzip;           /* gzip: state of the decompression */
     bool in_member;          /* gzip: the position is between header and trailer of a member of the file */
-    struct archive *archive; /* this and the next members: packings other than gzip */
+    struct archive *archive; /* packings other than gzip use this and the next members */
     bool ended;
     int status; /* result of the last read of the file */
 };

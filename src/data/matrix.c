@@ -205,7 +205,7 @@ int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t column
         uint32_t row;
         float value;
     };
-    TR_FREED struct entry *entry = NULL; /* triples without their columns */
+    TR_FREED struct entry *entry = NULL; /* row and value of each triple, sorted by column */
     TR_FREED uint64_t *begin = NULL;
     uint64_t *next;
     size_t n = t->n;
@@ -309,7 +309,7 @@ static int quantiles_push(struct tr_quantiles *q, size_t level, uint32_t key)
     list[n++] = key;
     q->level[level].n = n;
     if (n < TR_QUANTILES_BUFFER) return TR_OK;
-    TR_TRY(TR_NEW(&other, n)); /* the buffer is full: half of the numbers go to the next level */
+    TR_TRY(TR_NEW(&other, n)); /* the buffer is full: half of its numbers (`other`) go to the next level */
     tr_sort_u32(list, other, n);
     free(other);
     q->level[level].n = 0;

@@ -16,7 +16,7 @@ struct tr_matrix {
     uint64_t *begin;  /* sparse: row i has the non-zeros begin[i] .. begin[i + 1] - 1; rows + 1 elements */
     uint32_t *column; /* sparse: column of each non-zero, ascending within a row */
     float *value;     /* sparse: NULL if every value is 1. Dense: one row after the other */
-    float *label;     /* one per row, or NULL */
+    float *label;     /* label of each row; NULL: rows have no labels */
 };
 
 static inline size_t tr_matrix_nonzeros(const struct tr_matrix *m)
@@ -119,7 +119,7 @@ void tr_rows_merge(struct tr_matrix *m, int duplicates);
 enum { TR_QUANTILES_BUFFER = 65536, TR_QUANTILES_LEVELS = 48 };
 
 struct tr_quantiles {
-    uint64_t n; /* numbers that were added */
+    uint64_t n; /* number of numbers that were added */
     struct {
         uint32_t *key; /* numbers of weight 2^level, as integers that sort in the same order */
         size_t n, capacity;

@@ -355,7 +355,7 @@ int tr_archive_put_ids(struct tr_archive *a, const struct tr_ids *ids, size_t fi
 
 int tr_archive_get_ids(struct tr_archive *a, struct tr_ids *ids, bool finds)
 {
-    TR_FREED uint64_t *number = NULL; /* the ids; of texts the offsets where they begin */
+    TR_FREED uint64_t *number = NULL; /* the ids or, if ids are texts, the offsets where the texts begin */
     TR_FREED char *text = NULL;
     size_t n;
     uint32_t place;
@@ -383,7 +383,7 @@ void tr_archive_free(struct tr_archive *a)
 
 struct id {
     uint64_t number;
-    const char *text; /* NULL: the id is `number` */
+    const char *text; /* text of the id; NULL: the id is `number` */
     size_t length;
 };
 
@@ -432,7 +432,7 @@ static int ids_exchange(tr_context *tr, const struct tr_ids *list, const uint64_
     for (size_t w = 0, at = 0; w < workers; at += count[w++]) {
         size_t before = sent.n;
         if (count[w] > 0) TR_TRY(tr_archive_put_ids(&sent, list, at, at + count[w]));
-        bytes[w] = sent.n - before; /* 0 for 0 ids: no message is sent */
+        bytes[w] = sent.n - before; /* 0 if there are no ids: then no message is sent */
     }
     TR_TRY(
         tr_all_to_all(tr, TR_SET_WORKERS, sent.bytes, bytes, 1, (void **)&received.bytes, bytes + workers));
@@ -463,7 +463,7 @@ int tr_ids_gather(tr_context *tr, enum tr_set set, const struct tr_ids *list, st
 
 struct tr_names {
     tr_context *tr;
-    uint64_t first, count; /* of all workers: number of the first name; number of names */
+    uint64_t first, count; /* number of the first name of all workers, and number of all names */
     uint64_t begin;        /* number of this worker's first name */
     struct tr_ids mine;    /* the names of this worker's range, sorted */
     struct tr_ids split;   /* the range of worker w: names from split w - 1 on, and below split w */
@@ -504,7 +504,7 @@ static int names_number_range(tr_context *tr, const struct tr_ids *got, const tr
 {
     TR_FREED uint32_t *order = NULL;
     TR_FREED bool *is_new =
-        NULL; /* the answer is a place in names->mine, to which names->begin is added later */
+        NULL; /* `answer` receives a place in names->mine, to which names->begin is added later */
     struct id id, last = {0};
     TR_TRY(TR_NEW(&is_new, got->n));
     TR_TRY(tr_ids_sort(got, &order));
@@ -546,7 +546,8 @@ static int names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names 
         TR_TRY(id_append(&names->split, id_of(&known->split, i)));
     if (!known) TR_TRY(names_choose_splits(tr, &sorted, owners, &names->split));
     TR_TRY(TR_NEW(&count, 2 * workers));
-    for (size_t w = 0, at = 0, end; w < workers; w++, at = end) { /* without ids there are no splits */
+    /* does nothing if no worker has ids: then there are no ranges */
+    for (size_t w = 0, at = 0, end; w < workers; w++, at = end) {
         struct id split = w < names->split.n ? id_of(&names->split, w) : (struct id){0};
         end = w < names->split.n ? id_lower_bound(&sorted, &split) : sorted.n;
         count[w] = end - at;
@@ -568,7 +569,7 @@ int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *kno
     names->tr = tr;
     names->first = known ? known->first + known->count : 0;
     TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? names_unite(tr, ids, known, owners, number, names) : TR_OK));
-    uint64_t facts[2] = {names->count, ids->are_text}; /* ranks that are no workers learn them */
+    uint64_t facts[2] = {names->count, ids->are_text}; /* sent to ranks that are no workers */
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, facts, 2));
     names->count = facts[0];
     names->mine.are_text = facts[1];
@@ -733,10 +734,11 @@ int tr_name_print(const struct tr_name_list *list, size_t i, FILE *file)
 enum { ROUND_BYTES = 1 << 23, OWNER_BYTES = 1 << 18, VALUE_BYTES = 16 /* of a value without its text */ };
 
 struct tr_dictionary {
-    uint64_t owners;     /* workers 0 .. owners - 1 own values */
+    uint64_t owners;     /* number of owners: workers 0 .. owners - 1 own values */
     struct tr_ids owned; /* the values that this worker owns: 4 bytes of the column, then the text */
-    uint32_t *number;    /* of each owned value, its number in its column, or TR_NO_NUMBER */
-    tr_names *names;     /* values with numbers, by column and number: the range of this worker */
+    uint32_t *number;    /* number[i]: number in its column of owned value i, or TR_NO_NUMBER */
+    /* this worker's range of the values that have numbers, in the order of column and number */
+    tr_names *names;
 };
 
 struct value_ref {
@@ -748,10 +750,12 @@ struct rounds {
     tr_context *tr;
     const struct tr_counted *mine;
     const struct tr_dictionary *d;
-    size_t n, workers, column, place; /* column, place: the first value of the next round */
-    struct value_ref *found, *ref;    /* the `refs` values of this round by column and place; by owner */
+    /* number of columns; number of workers; column and place of the first value of the next round */
+    size_t n, workers, column, place;
+    /* the `refs` values of this round: found[] in the order of column and place, ref[] in the order of owners */
+    struct value_ref *found, *ref;
     size_t refs, found_capacity, ref_capacity, key_capacity;
-    uint64_t *to, *from; /* number of values sent to each worker; received from each worker */
+    uint64_t *to, *from; /* numbers of values sent to each worker, and received from each worker */
     char *key;
     struct tr_ids got; /* the values that this worker has received, as in tr_dictionary.owned */
 };
@@ -876,7 +880,8 @@ int tr_dictionary_find(tr_context *tr, const struct tr_dictionary *dictionary, c
  * descending count, then by value. */
 struct frequent {
     struct tr_ids texts;
-    uint32_t *place, *number; /* of each text: place in `owned`; number among the texts of all workers */
+    /* for each text: its place in `owned`, and its number among the texts of all workers */
+    uint32_t *place, *number;
 };
 
 static void frequent_free(struct frequent *q)
@@ -886,7 +891,8 @@ static void frequent_free(struct frequent *q)
     free(q->number);
 }
 
-enum { BEFORE_VALUE = sizeof(uint32_t) + sizeof(uint64_t) }; /* bytes of column and count in a text */
+/* bytes of column and count, which precede the value in a text */
+enum { BEFORE_VALUE = sizeof(uint32_t) + sizeof(uint64_t) };
 
 /* Counts the values that this worker owns, and lists the frequent ones. met[c]: number of all values of column c on all workers;
  * total[c]: number of its frequent values. */
@@ -912,7 +918,8 @@ static int dictionary_list(tr_context *tr, const struct tr_counted *mine, size_t
         met[column]++;
         if (count[i] < min_count) continue;
         TR_TRY(TR_GROW(&text, &capacity, sizeof count[i] + length));
-        for (size_t k = 0; k < BEFORE_VALUE; k++) /* highest byte first, so that texts sort as numbers */
+        /* writes the highest byte first, so that texts sort as the numbers do */
+        for (size_t k = 0; k < BEFORE_VALUE; k++)
             text[k] = (char)(k < sizeof column ? column >> 8 * (sizeof column - 1 - k)
                                                : ~count[i] >> 8 * (BEFORE_VALUE - 1 - k));
         memcpy(text + BEFORE_VALUE, key + sizeof column, length - sizeof column);
@@ -972,7 +979,8 @@ int tr_dictionary_make(tr_context *tr, const struct tr_counted *mine, size_t n, 
     if (status == TR_OK) status = TR_NEW(&met, n);
     if (status == TR_OK) status = TR_NEW(&total, n);
     TR_TRY(tr_agree(tr, status));
-    tr_names *list = d->names; /* sorted: the values of worker 0 are first */
+    /* `texts` of all workers are sorted, so the values of worker 0 are the first ones */
+    tr_names *list = d->names;
     list->tr = tr;
     d->owned.are_text = list->mine.are_text = true;
     TR_TRY(tr_agree(tr, works ? dictionary_list(tr, mine, n, min_count, d, met, total, &q) : TR_OK));

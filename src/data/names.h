@@ -31,8 +31,8 @@ struct tr_ids_slot {
 struct tr_ids {
     bool are_text;
     size_t n;
-    uint64_t *number; /* the ids, unless are_text */
-    char *text;       /* text: id i is text[begin[i]] .. text[begin[i + 1] - 1] */
+    uint64_t *number; /* the ids, if they are numbers (are_text is false) */
+    char *text;       /* the ids, if they are texts: id i is text[begin[i]] .. text[begin[i + 1] - 1] */
     uint64_t *begin;
     /* Numbers below direct_size are found by a table: direct[number] is place + 1, or 0 if the number is not in the list. All other
      * ids are found by hashing. */
@@ -112,7 +112,7 @@ int tr_ids_sort(const struct tr_ids *ids, uint32_t **order);
 struct tr_archive {
     bool writes;
     char *bytes;
-    size_t n, capacity, at; /* n: bytes; at: offset of the next byte to copy */
+    size_t n, capacity, at; /* n: number of bytes; at: offset of the next byte to read */
 };
 
 /* Copies n bytes to the archive, or from it. TR_ERR_DATA: the archive is damaged. */

@@ -76,12 +76,13 @@ const struct tr_node_rows *tr_node_rows_find(const tr_data *data)
 
 /* ---- the words of a node ---- */
 
-enum { MOST_BYTES = 256 << 20 }; /* maximum of bytes of all words on each rank */
+enum { MOST_BYTES = 256 << 20 }; /* maximum of the bytes that all words take on each rank */
 
 /* Returns whether the slots of a column, or its labels, are places of words. */
 static bool column_has_words(const struct tr_schema *s, size_t c)
 {
-    bool named = s->column[c].type == TR_COLUMN_NAMED_LABEL && !s->positive; /* with positive: 0 or 1 */
+    /* with data.positive a label is 0 or 1, not the place of a word */
+    bool named = s->column[c].type == TR_COLUMN_NAMED_LABEL && !s->positive;
     return named || s->column[c].type == TR_COLUMN_CATEGORY;
 }
 
@@ -105,7 +106,8 @@ static int words_unite(tr_context *tr, const struct tr_ids *mine, struct tr_ids 
     *all = (struct tr_ids){.are_text = mine->are_text};
     TR_TRY(TR_NEW(number, mine->n));
     TR_TRY(tr_ids_gather(tr, TR_SET_GROUP, mine, &met));
-    for (size_t i = 0; i < met.n + mine->n; i++) { /* first the words of all ranks, in the order of ranks */
+    /* `met` has the words of all ranks in the order of ranks; then the words of this rank are looked up */
+    for (size_t i = 0; i < met.n + mine->n; i++) {
         bool own = i >= met.n;
         const struct tr_ids *from = own ? mine : &met;
         size_t k = own ? i - met.n : i, n = 0;
@@ -153,11 +155,11 @@ int tr_node_rows_unite_ids(tr_data *data, struct tr_triples *t)
 
 /* ---- a reader of a node's rows ---- */
 
-#define NOT_YET (TR_NO_VALUE - 1) /* stands for the number of a word that was not looked up yet */
+#define NOT_YET (TR_NO_VALUE - 1) /* marks a word whose number for the reader was not looked up yet */
 
 /* Copies the rows that reader r would read from the files. */
 struct node_reader {
-    const struct tr_data_state *s; /* the rows of the node */
+    const struct tr_data_state *s; /* state of the data set with all rows of the node */
     size_t all;                    /* number of rows of the node */
     struct tr_reader r;
     bool hdf5; /* files are HDF5, so offsets are indices of rows */
@@ -165,7 +167,7 @@ struct node_reader {
     struct tr_hdf5 *table;
     size_t *row; /* indices of the n rows to copy */
     size_t n, capacity;
-    uint64_t *piece; /* of each file, bytes of a piece of its text, see input.h; 0: no pieces */
+    uint64_t *piece; /* piece[f]: bytes of a piece of the text of file f, see input.h; 0: it has no pieces */
     size_t *word_column, word_columns; /* the columns with words, see column_has_words() */
     uint32_t **word; /* word[k][place of a word in the node's list]: its number for the reader, or NOT_YET */
 };
@@ -435,7 +437,7 @@ static int copy_triples(struct node_reader *t, size_t reader)
         t->r.report.text_columns |= text[1] && !known[1];
         /* the caller makes all readers read the files again, with ids as text */
         if (t->r.report.text_rows || t->r.report.text_columns) return TR_OK;
-        if (text[0] || text[1]) continue; /* counted as malformed */
+        if (text[0] || text[1]) continue; /* this record was counted as malformed */
         uint64_t piece = t->piece[t->r.file];
         TR_TRY(tr_reader_note_triples(&t->r, piece > 0 ? t->r.offset / piece : 0));
         to->triple[to->n++] = triple;

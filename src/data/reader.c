@@ -50,7 +50,7 @@ struct tr_number tr_read_any_float(const char *p)
     }
     if (n == 0) return (struct tr_number){NULL, 0};
     digits = (*p | 32) == 'e' ? p + 1 + (p[1] == '-' || p[1] == '+') : p;
-    if (digits > p && tr_is_digit(*digits)) { /* an e without a digit is no exponent */
+    if (digits > p && tr_is_digit(*digits)) { /* an «e» is an exponent only if a digit follows */
         bool below = p[1] == '-';
         long size = 0;
         for (p = digits; tr_is_digit(*p); p++)
@@ -71,7 +71,7 @@ struct tr_number tr_read_any_float(const char *p)
     memcpy(&bits, &x, sizeof bits);
     if ((bits & 0x1fffffffu) - 0x10000000u + 16 > 32 && x > 1.2e-38 && x < 3.4e38)
         return (struct tr_number){p, (float)(negative ? -x : x)};
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* takes no memory for "C" */
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* never fails: the locale "C" takes no memory */
     float value = strtof_l(start, NULL, c);
     freelocale(c);
     return (struct tr_number){p, value};
@@ -135,7 +135,7 @@ int tr_reader_add_label(struct tr_reader *r, float label)
 {
     struct tr_labels *labels = &r->report.labels;
     size_t known = labels->bits.n;
-    float value = label + 0.0f; /* -0 becomes 0 */
+    float value = label + 0.0f; /* adding 0 changes -0 to 0 */
     uint32_t bits, at;
     r->last_label = label;
     if (isnan(label) || known == TR_LABELS_MOST) return TR_OK;
@@ -249,7 +249,8 @@ static int head_read_fields(const char *p, char separator, size_t line, tr_field
     if (separator == TR_SEPARATOR_BLANKS) p = tr_skip_blanks(p);
     for (size_t k = 0;; k++) {
         struct tr_field f;
-        if (tr_read_field(p, separator, &f)) return TR_OK; /* reading the rows reports it */
+        /* ends without an error: reading the rows will report this field */
+        if (tr_read_field(p, separator, &f)) return TR_OK;
         TR_TRY(TR_GROW(&text, &capacity, f.n + 1));
         TR_TRY(read(state, line, k, text, tr_field_copy(&f, text)));
         p = f.end;

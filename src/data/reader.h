@@ -35,8 +35,9 @@ struct tr_head {
     bool text_rows, text_columns; /* ratings: the user or the item of the first record is no number */
     int label;                    /* csv: probable label column, TR_LABEL_* */
     bool header;                  /* csv: the first line has the names of the columns */
-    uint32_t binding;             /* csv: index in tr_bindings, see tr_schema_bind() */
-    char separator;               /* csv, ratings: see field.h */
+    /* csv: index of the file's binding in tr_bindings.binding, see tr_schema_bind() */
+    uint32_t binding;
+    char separator; /* csv, ratings: separator of fields, see field.h */
 };
 
 /* tr_format_word() returns the name of a format in a job; tr_format_named() the format of a name, or TR_FORMAT_AUTO if unknown. */
@@ -82,8 +83,9 @@ int tr_docword_check(const struct tr_files *files, const struct tr_head *heads, 
 
 /* The place of a record in the files. */
 struct tr_file_place {
-    size_t file;     /* index in tr_files */
-    uint64_t offset; /* of the line in the text of the file, see tr_files_line(); hdf5: index of the row */
+    size_t file; /* index of the file in tr_files.file */
+    /* offset of the line in the text of the file (see tr_files_line()); hdf5: index of the row */
+    uint64_t offset;
 };
 
 /* The first TR_LABELS_MOST distinct labels, in the order of reading. */
@@ -101,7 +103,8 @@ static inline float tr_labels_value(const struct tr_labels *labels, size_t i)
 }
 
 struct tr_read_report {
-    uint64_t rows, nonzeros;  /* of ratings and docword both are the number of records */
+    /* numbers of rows and of non-zeros; ratings, docword: each is the number of records */
+    uint64_t rows, nonzeros;
     uint32_t lowest, highest; /* lowest and highest index of a column; lowest > highest: there is none */
     uint64_t text_bytes;      /* bytes of all lines of this reader */
     struct tr_labels labels;  /* the caller frees labels.bits */
@@ -153,7 +156,7 @@ struct tr_read_run {
 };
 
 struct tr_read_runs {
-    struct tr_read_run *run; /* in the order of reading; to be freed */
+    struct tr_read_run *run; /* the runs in the order of reading; the caller frees them */
     size_t n, room;
 };
 
@@ -162,7 +165,7 @@ struct tr_column_seen {
     struct tr_ids values; /* distinct values of a category, or names of labels, in the order of reading */
     bool missing;         /* a number is missing */
     bool word;            /* a number is a word: all readers must read the column again, as a category */
-    struct tr_file_place place; /* where the first such word is */
+    struct tr_file_place place; /* place of the first such word */
     char text[TR_TOKEN_ROOM];   /* the first such word */
 };
 
@@ -172,8 +175,8 @@ struct tr_reader;
 
 /* How files are read. Pointers may be NULL. */
 struct tr_reader_options {
-    enum tr_format format;       /* not TR_FORMAT_AUTO */
-    const struct tr_head *heads; /* from tr_heads_read(); libsvm: may be NULL */
+    enum tr_format format;       /* format of the files, which is not TR_FORMAT_AUTO */
+    const struct tr_head *heads; /* heads of the files from tr_heads_read(); libsvm: may be NULL */
     bool skip_errors;            /* count and drop malformed records; otherwise the first is an error */
     bool settled; /* the training data determine all types. Malformed is then, csv: a word in a column of
                                   * numbers; ratings: an id that is no number, unless ids are text */
@@ -183,7 +186,8 @@ struct tr_reader_options {
     const struct tr_schema *schema;
     const struct tr_bindings *bindings;
     int label;
-    struct tr_column_seen *seen; /* csv: results, one per column; NULL: the schema has all values already */
+    /* csv: receives the results for each column; NULL: the schema has all values already */
+    struct tr_column_seen *seen;
     const char *id;          /* csv: tr_reader.id_text receives this column's texts of the rows for piece() */
     bool rows_without_label; /* csv: keep rows without a label, with label NaN; false: drop them */
     bool text_rows, text_columns; /* ratings: ids of users or items are text; false: whole numbers */
@@ -259,13 +263,13 @@ struct tr_reader {
     float last_label;       /* label of the last row, which is noted in the report already */
     size_t fields;          /* csv: number of fields of a line, with the label */
     size_t labelled;        /* csv: index of the field with the label; `fields`: none */
-    struct tr_bound *bound; /* csv: one per field; used only if `any` */
+    struct tr_bound *bound; /* csv: the column of each field; used only if `any` is set */
     bool any; /* csv: fields besides the label are not only numbers in the order of the schema */
     size_t bound_capacity;
     const char **at;  /* csv with crossed categories: for each column, the begin of its field in this line */
-    size_t id_column; /* csv with options->id: index of the column */
-    char *id_text;    /* its texts in the rows of this chunk, each with a NUL at the end */
-    uint64_t *id;     /* for each of these rows, the begin of its text in id_text */
+    size_t id_column; /* csv with options->id: index of the column with identifiers */
+    char *id_text;    /* identifiers of the rows of this chunk, each with a NUL at the end */
+    uint64_t *id;     /* id[i]: offset in id_text of the identifier of row i of this chunk */
     size_t id_length, id_text_capacity, id_capacity;
     float *weight; /* csv with options->weight: weights of all rows read so far */
     size_t weight_capacity;
@@ -284,7 +288,7 @@ struct tr_reader {
 
 /* The first lines of a file, from the first line that is not empty on. begin == end: all lines are empty. */
 struct tr_first_lines {
-    char *begin, *end; /* begin: to be freed */
+    char *begin, *end; /* the lines; the caller frees begin */
     uint64_t offset;   /* offset of `begin` in the text of the file */
     size_t capacity;
     const char *text; /* begin, or the byte behind a UTF-8 byte order mark */
@@ -310,7 +314,7 @@ static inline const char *tr_behind_line(const char *p, const char *end)
 
 /* Whole lines from the beginning of a file and, if the file is not compressed, from its middle. */
 struct tr_sample {
-    char *text; /* ends with a newline and NUL */
+    char *text; /* the lines; a newline and a NUL are at the end */
     size_t n;
     double packing; /* bytes of text per stored byte */
     double end;     /* offset in the file's text of the end of the last line of the sample */
@@ -326,17 +330,21 @@ struct tr_text_format {
     bool (*sniff)(const char *p,
                   const char *end); /* whether the first lines p .. end seem to be of this format */
     int (*head)(const struct tr_first_lines *first, int header, struct tr_head *head);
-    int (*open)(struct tr_reader *r);               /* called once */
-    int (*enter)(struct tr_reader *r);              /* called before each file */
+    /* allocates the format's members of the reader; called once */
+    int (*open)(struct tr_reader *r);
+    /* prepares reading of file r->file; called before each file */
+    int (*enter)(struct tr_reader *r);
     int (*room)(struct tr_reader *r, size_t bytes); /* allocates memory for a chunk of text of this size */
-    int (*lines)(struct tr_reader *r, const struct tr_chunk *lines); /* calls tr_each_line() */
+    /* parses these lines by a call of tr_each_line() */
+    int (*lines)(struct tr_reader *r, const struct tr_chunk *lines);
     /* Adds to *size an estimate for `files` similar files, of which one has `text` bytes of text and this sample */
     int (*estimate)(const struct tr_sample *sample, double text, double files, tr_data_size *size);
 };
 
 #define TR_FORMAT_STRUCT(NAME, name) extern const struct tr_text_format tr_##name##_format;
 TR_TEXT_FORMATS(TR_FORMAT_STRUCT)
-const struct tr_text_format *tr_text_format(enum tr_format format); /* for HDF5 returns that of libsvm */
+/* returns the functions of a format; for HDF5 those of libsvm */
+const struct tr_text_format *tr_text_format(enum tr_format format);
 
 /* csv, ratings: finds the head of a table. rates: the table has ratings. */
 int tr_table_head(const struct tr_first_lines *first, bool rates, int header, struct tr_head *head);
@@ -402,7 +410,7 @@ static inline int tr_reader_end_row(struct tr_reader *r, float label)
         TR_TRY(tr_reader_note_label(r, label));
         m->label[m->rows] = label;
     }
-    r->enough = ++m->rows == r->options->most_rows; /* never if most_rows is 0 */
+    r->enough = ++m->rows == r->options->most_rows; /* never true if most_rows is 0 */
     return TR_OK;
 }
 

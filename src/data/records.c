@@ -31,7 +31,7 @@ struct where {
     size_t file;
     const uint64_t *offset; /* offset of each row, see struct tr_file_place */
     const char *text;       /* the identifiers, each with a NUL at the end; NULL: there are none */
-    const uint64_t *id;     /* of each row, the begin of its identifier in `text` */
+    const uint64_t *id;     /* id[i]: offset in `text` of the identifier of row i */
 };
 
 static int pass_hand_out(struct pass *p, const tr_batch *rows, uint64_t unknown, const struct where *where)
@@ -233,7 +233,8 @@ int tr_read_rows(char *const files[], size_t n, const tr_read_options *options, 
 int tr_records_fail(const tr_records *records, size_t i, const char *what)
 {
     const struct where *where = records->where;
-    if (!where) return tr_fail(TR_ERR_DATA, "data.test: %s", what); /* rows were in memory */
+    /* the rows come from memory, so there is no file to name */
+    if (!where) return tr_fail(TR_ERR_DATA, "data.test: %s", what);
     return tr_place_fail(where->files, &(struct tr_file_place){where->file, where->offset[i]}, what);
 }
 
@@ -325,7 +326,7 @@ static int estimate_files(const struct tr_job *job, const struct tr_files *files
     if (*format != TR_FORMAT_CSV && !tables) return TR_OK;
     int header = tables ? TR_HEADER_AUTO : job->data.header;
     TR_TRY(tr_heads_read(files, (enum tr_format) * format, header, &heads));
-    if (tables) { /* the heads contain the sizes */
+    if (tables) { /* the heads of HDF5 tables contain the sizes */
         double nonzeros = 0;
         for (size_t i = 0; i < files->n; i++) {
             size->records += (double)heads[i].rows;

@@ -87,7 +87,7 @@ struct tr_row_directory {
     struct tr_row_key key;
     uint64_t arrays;
     struct {
-        uint64_t first, bytes; /* first: offset in the file */
+        uint64_t first, bytes; /* offset of the array in the file, and its size in bytes */
     } array[];
 };
 
@@ -440,7 +440,8 @@ static int folder_clean(void *what, const char *path, const char *rest)
     if (!over) return TR_OK;
     int lock = folder_try_lock(path, false);
     if (lock < 0) {
-        (void)rmdir(path); /* killed before it made `owner`; rmdir() fails if there are files */
+        /* the process that made the folder was killed before it made `owner`; rmdir() fails if there are files */
+        (void)rmdir(path);
         return TR_OK;
     }
     if (folder_is_over(ended, lock)) tr_persistent_remove(path);
@@ -481,16 +482,16 @@ void tr_cache_clean(const char *ended)
 
 /* ---- the folders of a context ---- */
 
-enum { IN_MEMORY, ON_DISK, PLACES }; /* places of the folders of a run */
+enum { IN_MEMORY, ON_DISK, PLACES }; /* the two places where a run can have a folder */
 
 struct tr_cache {
     bool leads; /* this is the lowest rank of the host, which is responsible for the folders */
     bool said;  /* the note that data are not kept was printed */
     struct cache_place {
-        bool entered;                  /* cache_enter() was called */
+        bool entered;                  /* cache_enter() was called for this place */
         bool wanted;                   /* data are kept here, and the folder exists */
-        struct tr_cache_folder folder; /* locked if this rank leads */
-        char *path;                    /* of the subfolder with the files */
+        struct tr_cache_folder folder; /* the folder; this rank has locked it if `leads` is set */
+        char *path;                    /* path of the subfolder with the files */
     } place[PLACES];
 };
 
@@ -595,10 +596,11 @@ void tr_data_free_head(tr_data *data)
 
 struct head {
     struct tr_row_key generation;
-    tr_data data; /* its pointers are not valid */
+    tr_data data; /* copy of the data set without its rows; pointers in it are not valid */
     size_t rows, columns, stretches, blocks;
     bool full;
-    uint64_t unknown, unlabelled, arrays; /* arrays: see struct tr_row_shape */
+    /* two counts of tr_data_state; bit mask of the arrays that exist (struct tr_row_shape) */
+    uint64_t unknown, unlabelled, arrays;
 };
 
 /* Copies everything of a data set except its rows to or from an archive. */
@@ -634,7 +636,7 @@ static int archive_data(struct tr_archive *a, tr_data *data, struct head *h)
         s->unlabelled = h->unlabelled;
     }
     bool schema = s->schema != NULL;
-    struct tr_dictionary *none = NULL; /* test data use the dictionary of the training data */
+    struct tr_dictionary *none = NULL; /* not needed: test data use the dictionary of the training data */
     TR_TRY(tr_archive_copy(a, &schema, sizeof schema));
     if (schema) TR_TRY(tr_schema_archive(a, &s->schema, &s->bindings));
     if (schema) TR_TRY(tr_dictionary_archive(a, s->tr, s->test ? &none : &s->schema->dictionary));
@@ -952,7 +954,7 @@ static int sharing_open_file(struct sharing *m, const char *path, const struct t
     *well =
         member > 0 || tr_row_file_create(path, key ? *key : none, bytes, TR_ROW_ARRAYS, false, file) == TR_OK;
     TR_TRY(all_true(tr, TR_SET_GROUP, well));
-    if (*well && member > 0) { /* for writing, too */
+    if (*well && member > 0) { /* opens the file for writing, too */
         struct stat about;
         int status = row_file_start(path, O_RDWR, file);
         if (status == TR_OK && fstat((*file)->fd, &about) < 0) status = row_file_failed(TR_ERR_IO, path);
@@ -964,7 +966,7 @@ static int sharing_open_file(struct sharing *m, const char *path, const struct t
     TR_TRY(all_true(tr, TR_SET_GROUP, well));
     if (*well && !key) { /* a process holds a shared lock as long as it needs the arrays */
         (void)flock((*file)->fd, LOCK_SH);
-        (void)unlink(path); /* the first process unlinks it, the others fail */
+        (void)unlink(path); /* only the first process can unlink the file; the calls of the others fail */
         (*file)->unnamed = true;
     }
     if (*well) *well = row_file_reserve(*file, member, members) == TR_OK;
@@ -1107,7 +1109,7 @@ void tr_row_store_close(tr_data *data)
     tr_row_stream_close(&s->stream);
     if (!s->file) rows_free(data, TR_ROW_ARRAYS);
     if (c && c->pooled && flock(s->file->fd, LOCK_EX | LOCK_NB) == 0 && tr_is_still_at(s->file->fd, c->rows))
-        unlink(c->rows); /* no other process uses it */
+        unlink(c->rows); /* no other process uses this file, so it is removed */
     tr_row_file_close(&s->file);
     cached_free(s);
 }

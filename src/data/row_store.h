@@ -65,9 +65,9 @@ struct tr_checked_area;
 struct tr_row_file {
     char *path;
     int fd;
-    struct tr_checked_header *header; /* the address of the mapping */
+    struct tr_checked_header *header; /* address at which the file is mapped */
     struct tr_checked_area *area;
-    uint64_t *sum; /* of each piece */
+    uint64_t *sum; /* sum (checksum) of each piece */
     struct tr_row_directory *directory;
     bool unnamed;  /* the file is unlinked: its memory is freed when the last process closes it */
     bool stays;    /* after its last use, a page may stay in the page cache of the system */
@@ -97,7 +97,7 @@ uint64_t tr_row_file_bytes(const struct tr_row_file *file);
 
 /* The files of a data set: head (everything except rows) and rows. */
 struct tr_cached {
-    char *head; /* path of this rank's head file */
+    char *head; /* path of this rank's file with everything except the rows */
     char *rows; /* path of the row file; members of a group that shares its rows have the same path */
     struct tr_row_key key;        /* hash of input files, settings and layout */
     struct tr_row_key generation; /* hash of the time and of the process that made the files */
@@ -197,19 +197,21 @@ struct tr_disk_writer {
 
     /* results of the first pass */
     struct tr_index_set seen; /* the columns that occur */
-    bool valued;              /* not all values are 1 */
+    bool valued;              /* some values are not 1 */
     bool labelled;
     uint64_t rows, nonzeros;
-    struct tr_disk_column *column; /* tables: `columns` elements */
+    struct tr_disk_column *column; /* tables: counts and sums of each column */
     size_t columns;
 
     /* state of the second pass */
-    uint32_t **number;     /* number[column][position of a value]: the value's number; NULL: they are equal */
-    uint32_t *united;      /* by key of this worker: index among the group's keys; NULL: they are equal */
-    uint64_t row, nonzero; /* number of rows and non-zeros written so far */
+    /* number[column][place of a value]: number of the value in the dictionary; NULL: places are numbers */
+    uint32_t **number;
+    /* united[k]: index of key k of this worker among the group's keys; NULL: the indices are equal */
+    uint32_t *united;
+    uint64_t row, nonzero;           /* number of rows and non-zeros written so far */
     uint64_t sent[TR_ROW_ARRAYS];    /* bytes of each array for which writing to the disk was started */
-    uint64_t settled[TR_ROW_ARRAYS]; /* bytes of each array that are on the disk, out of memory */
-    uint64_t block_bytes, in_block;  /* least size of a block; bytes of the current block so far */
+    uint64_t settled[TR_ROW_ARRAYS]; /* bytes of each array on the disk, out of memory */
+    uint64_t block_bytes, in_block;  /* minimum bytes of a block; bytes of the current block so far */
     size_t block_capacity;
 };
 
@@ -244,11 +246,11 @@ struct tr_data_block {
 /* A stream is the reading of one row file in blocks. These are its counts. */
 enum tr_row_stream_count {
     TR_STREAM_DISK_BYTES,
-    TR_STREAM_MEMORY_BYTES,  /* the maximum at any time */
-    TR_STREAM_READ_BYTES,    /* from the disk or the page cache */
-    TR_STREAM_DROPPED_BYTES, /* dropped from memory and from the page cache */
-    TR_STREAM_READY,         /* blocks that a pass found in memory */
-    TR_STREAM_WAITED,        /* blocks for which a pass waited */
+    TR_STREAM_MEMORY_BYTES,  /* maximum so far of the bytes of blocks in memory */
+    TR_STREAM_READ_BYTES,    /* bytes that were read from the disk or from the page cache */
+    TR_STREAM_DROPPED_BYTES, /* bytes that were dropped from memory and from the page cache */
+    TR_STREAM_READY,         /* number of blocks that a pass found in memory */
+    TR_STREAM_WAITED,        /* number of blocks for which a pass waited */
     TR_STREAM_READ_SECONDS,
     TR_STREAM_WAITED_SECONDS,
     TR_STREAM_COUNTS

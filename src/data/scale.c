@@ -8,7 +8,7 @@
 struct moments {
     uint32_t column;
     float least, most;  /* smallest and largest number; of sparse rows only the non-zeros */
-    double n, squares;  /* non-zeros x: Σ w, Σ w x² */
+    double n, squares;  /* over all non-zeros x of the column: Σ w, Σ w x² */
     double mean, apart; /* dense rows only: mean of all numbers x, Σ w (x - mean)² */
     double rows;        /* dense rows only: Σ w of all rows */
 };
@@ -229,7 +229,7 @@ static void decide_column(struct tr_scale *scale, const struct moments *c, size_
     bool constant = !(spread > 0) || !isfinite(1 / spread);
     double unit = constant ? 0 : exp2(floor(log2(spread)) - 10);
     scale->factor[j] = 1;
-    if (!constant && scale->how != TR_SCALE_CENTRE) { /* round to 12 significant bits */
+    if (!constant && scale->how != TR_SCALE_CENTRE) { /* rounds the factor to 12 significant bits */
         int exponent;
         double mantissa = frexp(1 / spread, &exponent);
         scale->factor[j] = ldexp(round(ldexp(mantissa, 12)), exponent - 12);

@@ -353,7 +353,8 @@ int tr_schema_archive(struct tr_archive *a, struct tr_schema **schema, struct tr
 
 struct expansion {
     const struct tr_schema *schema;
-    uint32_t *const *number; /* number[column][place]; NULL: places are numbers */
+    /* number[column][place]: number of a value in the dictionary; NULL: places are numbers */
+    uint32_t *const *number;
     uint32_t *key;
     float *value;
     size_t n;         /* number of non-zeros of all rows so far */
@@ -378,7 +379,8 @@ static void expansion_add_row(struct expansion *e, const float *row)
     const struct tr_schema *s = e->schema;
     for (size_t i = 0; i < s->n; i++) {
         const struct tr_column *c = &s->column[i];
-        if (c->type > TR_COLUMN_CATEGORY) continue; /* it has no slot */
+        /* a column that is no number and no category has no slot */
+        if (c->type > TR_COLUMN_CATEGORY) continue;
         float x = row[c->slot];
         if (c->type == TR_COLUMN_CATEGORY && s->hash == 0) {
             uint32_t number = expansion_number(e, i, x);

@@ -76,8 +76,8 @@ enum tr_column_type {
     TR_COLUMN_TYPES
 };
 
-enum { TR_VALUE_LONGEST = 65535 }; /* bytes of a category's value */
-enum { TR_NAME_LONGEST = 1000 };   /* bytes of the name of a column or of a label */
+enum { TR_VALUE_LONGEST = 65535 }; /* maximum bytes of a category's value */
+enum { TR_NAME_LONGEST = 1000 };   /* maximum bytes of the name of a column or of a label */
 
 #define TR_NO_VALUE UINT32_MAX /* the number of a value that is not in the dictionary */
 
@@ -92,8 +92,8 @@ struct tr_column {
     uint32_t slot;   /* number, category: index of the column's float in a row as it is read */
     uint32_t first;  /* number, category: the first key */
     uint32_t keys;   /* number, category: number of keys */
-    uint32_t values; /* category: values in the dictionary */
-    double mean;     /* number: replaces missing numbers */
+    uint32_t values; /* category: number of values in the dictionary */
+    double mean;     /* number: mean of the column, which replaces missing numbers */
     uint64_t seed;   /* category: seed of the hashes of its values with data.hash */
 };
 
@@ -107,16 +107,16 @@ struct tr_schema {
     size_t users; /* reference count */
     size_t n;     /* number of columns */
     struct tr_column *column;
-    struct tr_ids names; /* names of columns; without header their numbers, from 1 */
+    struct tr_ids names; /* names of the columns; if files have no header, their numbers from 1 */
     bool named;          /* the files have a header */
-    size_t label;        /* the label column; n: none */
+    size_t label;        /* index of the label column; equal to n: there is none */
     size_t slots;
     uint64_t keys;
     uint64_t hash, hashed;  /* data.hash: number of keys that categories share, 0: none; the first one */
-    struct tr_cross *cross; /* one for each of the last `crosses` columns */
+    struct tr_cross *cross; /* parts of the crossed columns, which are the last `crosses` columns */
     size_t crosses;
     struct tr_ids missing; /* data.missing, in the form of tr_value_text() */
-    float *missing_number; /* those of `missing` that are numbers */
+    float *missing_number; /* numbers among `missing` */
     size_t missing_numbers;
     char *positive;       /* data.positive: the label of class 1; all others are class 0. NULL: not set */
     struct tr_ids labels; /* names of classes, ascending by tr_value_compare(); empty: labels are numbers */
@@ -129,8 +129,9 @@ struct tr_schema {
 /* The columns of the fields of a file, which may have the columns in any order. */
 struct tr_binding {
     size_t fields;
-    uint32_t *column; /* of each field, the index of its column; the schema's n: the field is ignored */
-    bool labelled;    /* one of the fields is the label */
+    /* column[f]: index of the column of field f; equal to the schema's n: the field is ignored */
+    uint32_t *column;
+    bool labelled; /* one of the fields is the label */
 };
 
 struct tr_bindings {

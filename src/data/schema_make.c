@@ -17,7 +17,8 @@ static const char *const type_words[] = {"number", "category", "label", "label",
 /* Counts of successive numbers of a column, which show whether single precision is sufficient. */
 struct steps {
     double last;
-    size_t n, differ, lost; /* all; those that differ from the number before; and do not as floats */
+    /* numbers; those that differ from the number before; those of them that are equal as floats */
+    size_t n, differ, lost;
 };
 
 /* What look_at_field() finds in the first lines of a file. */
@@ -25,10 +26,10 @@ struct look {
     const char *path;
     struct tr_ids *names;
     struct tr_column *column; /* NULL: only the names are read */
-    bool *known;              /* a value of the column has been seen */
+    bool *known;              /* known[c]: a value of column c has been seen */
     struct steps *steps;
     size_t n;
-    const struct tr_schema *schema; /* for data.missing */
+    const struct tr_schema *schema; /* schema whose data.missing decides which fields are missing */
 };
 
 static int look_at_field(void *state, size_t line, size_t field, const char *text, size_t n)
@@ -58,7 +59,7 @@ static int look_at_field(void *state, size_t line, size_t field, const char *tex
     }
     if (is_number) {
         struct steps *s = &l->steps[field];
-        double now = (double)value; /* stays if the value is nan or inf */
+        double now = (double)value; /* keeps this value if the text is nan or inf */
         (void)tr_value_is_number(text, n, &now);
         bool differs = s->n++ > 0 && now != s->last;
         s->differ += differs;
@@ -454,7 +455,8 @@ int tr_schema_bind(const struct tr_schema *s, const struct tr_files *files, stru
         for (size_t k = 0; k < b.fields && status == TR_OK; k++)
             b.labelled = b.labelled || (b.column[k] == s->label && s->label < s->n);
         if (status == TR_OK && heads[i].named) status = binding_check_kinds(s, file, &b);
-        for (; which < bindings->n && status == TR_OK; which++) { /* equal bindings are stored once */
+        /* searches for an equal binding, because equal ones are stored once */
+        for (; which < bindings->n && status == TR_OK; which++) {
             const struct tr_binding *other = &bindings->binding[which];
             if (other->fields == b.fields &&
                 memcmp(other->column, b.column, b.fields * sizeof *b.column) == 0)
