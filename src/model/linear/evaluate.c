@@ -158,7 +158,8 @@ int tr_linear_check_worth(struct tr_linear *m)
     TR_FREED double *sums = NULL;
     double loss = 0, objective = m->last.objective;
     size_t first, end;
-    if (tr_linear_classifies(m) && m->train->labels < 2) return TR_OK; /* the best constant has loss 0 */
+    /* no check with one label: the best constant has loss 0 */
+    if (tr_linear_classifies(m) && m->train->labels < 2) return TR_OK;
     TR_TRY(tr_agree(m->tr, TR_NEW(&sums, 2 * m->outputs + 1)));
     double *margin = sums + m->outputs + 1;
     tr_linear_own_rows(m, &first, &end);
@@ -185,7 +186,8 @@ int tr_linear_check_worth(struct tr_linear *m)
     TR_TRY(tr_model_tell(m->tr, 1, &objective));
     if (objective <= constant * (1 + 1e-3) + 1e-12) return TR_OK;
     const char *of = m->o->bias ? "the best constant" : "weights of zero";
-    if (tr_job_number(m->job, "solve.patience") > 0) { /* the test data selected the model */
+    /* only a warning, because the test data selected the model */
+    if (tr_job_number(m->job, "solve.patience") > 0) {
         tr_warn(
             m->tr,
             "warning:       the objective is %.8g, worse than %.8g of %s: a larger solve.patience may help",

@@ -21,13 +21,13 @@
 
 /* Values of the job keys model.NAME and solve.NAME, which linear.c lists. Negative numbers stand for words. */
 struct tr_linear_options {
-    double l2; /* negative: auto, 1/n */
-    double l1; /* negative: path */
+    double l2; /* model.l2; negative: auto, which is 1/n */
+    double l1; /* model.l1; negative: path */
     bool bias, bias_l2;
     int classes; /* TR_CLASSES_AUTO, _SOFTMAX or _REST */
     char *init;
     char *class_weights;
-    double delta; /* negative: auto, the scale of the targets */
+    double delta; /* model.delta; negative: auto, which is the scale of the targets */
     double quantile;
     double power;
     int dtype; /* TR_F32, TR_F64 */
@@ -51,7 +51,7 @@ struct tr_linear_model {
     const struct tr_loss *loss;
     enum tr_dtype dtype;   /* type of the elements of weight */
     uint64_t features;     /* number of features; feature i has the index first_index + i in data files */
-    uint64_t first_index;  /* 0 or 1 */
+    uint64_t first_index;  /* index of feature 0 in data files: 0 or 1 */
     uint64_t label_column; /* csv: position of the label; TR_LABEL_AUTO if the model file lacks it */
     size_t outputs;        /* number of outputs: 1, or the number of labels */
     bool softmax;          /* one softmax turns the margins of all outputs into probabilities */
@@ -97,15 +97,15 @@ struct tr_linear_method {
     int (*snapshot)(tr_worker *me, void *linear, tr_snapshot *snapshot);
     /* Frees the memory of the method. It is also called if open() failed or was not called. */
     void (*close)(struct tr_linear *m);
-    bool many_outputs;                         /* supports more than two classes */
+    bool many_outputs;                         /* the method supports more than two classes */
     const struct tr_linear_method *of_classes; /* the method for more than two classes; NULL: this one */
-    bool weighs_rows;                          /* supports data.weight and model.class_weights */
+    bool weighs_rows;                          /* the method supports data.weight and model.class_weights */
     unsigned minimises;   /* set of enum tr_linear_property: supports losses with one of these properties */
-    bool passes;          /* reads rows in passes, in order, so that rows may be on disk */
-    bool sparse_rows;     /* steps on single non-zeros, so that dense rows are converted to sparse ones */
-    bool counts_rows;     /* makes a second table with the number of rows of each feature */
-    bool counts_passes;   /* counts epochs in m->passes; otherwise they follow from clocks */
-    bool weighs_updates;  /* supports sync.weight */
+    bool passes;          /* the method reads rows in order, in passes, so that they may be on disk */
+    bool sparse_rows;     /* steps use single non-zeros, so dense rows are converted to sparse ones */
+    bool counts_rows;     /* the method makes a second table with the number of rows of each feature */
+    bool counts_passes;   /* the method counts epochs in m->passes; false: epochs follow from clocks */
+    bool weighs_updates;  /* the method supports sync.weight */
     const char *diverged; /* advice in the message about divergence, next to advice about sync.* keys */
 };
 
@@ -146,7 +146,7 @@ struct tr_linear {
     int64_t epochs, report_every;
     int64_t clocks_per_epoch;
 
-    /* on workers */
+    /* The following members are used on workers. */
     struct tr_problem problem, test_problem; /* training and test rows of this worker */
     float *target, *test_target;
     tr_view *view, *test_view; /* w at the keys of the training rows, and of the test rows */
@@ -168,7 +168,7 @@ struct tr_linear {
     struct tr_linear_auto *chooser;
     struct tr_linear_descent *descent;
 
-    /* on the scheduler */
+    /* The following members are used on the scheduler. */
     tr_evaluation last; /* the latest evaluation */
     double epoch;       /* epoch of the latest evaluation */
     bool stuck;         /* rounding prevents any further decrease of the objective */
@@ -176,7 +176,7 @@ struct tr_linear {
     struct tr_test_metrics metrics;
     double usual; /* maximum of the first objective and that of zero weights; 0 before the first evaluation */
 
-    /* saved models */
+    /* The following members are used to read or write saved models. */
     struct tr_linear_model saved;
     struct tr_linear_text *text;
     tr_table *scale; /* while a model of scaled rows is written: the scaling of each column; else NULL */
@@ -206,7 +206,7 @@ bool tr_linear_has_bias(const struct tr_linear *m, const tr_worker *me);
 /* Views of a worker in a stage of a task; me->kept points to the struct. NULL: not used in this stage. */
 struct tr_linear_views {
     tr_view *w;     /* w at the keys of the training rows */
-    tr_view *other; /* another table */
+    tr_view *other; /* view of another table */
     tr_view *test;  /* w at the keys of the test rows */
     double loss;    /* Σ loss over the rows of this worker */
 };
@@ -278,14 +278,15 @@ int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_
 /* Returns the penalty of the objective, from the size of w in the sums. */
 double tr_linear_penalty(const struct tr_linear *m, const tr_report *report);
 
-/* Adds the TEST sums of this worker's test rows. `view` is a view of w at their keys. */
+/* Adds the sums from TR_LINEAR_TEST on over this worker's test rows. `view` is a view of w at the keys of these rows. */
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
 
 /* Adds all sums that tr_linear_summarize() needs. loss: Σ weight × loss over this worker's training rows. */
 int tr_linear_report(tr_worker *me, struct tr_linear *m, double loss, const void *w, tr_view *test,
                      tr_report *report);
 
-/* As tr_linear_report(), and computes the loss at w. tr_linear_evaluate() uses m->view and m->test_view. */
+/* tr_linear_evaluate_at() computes the loss at w, and then does the same as tr_linear_report(). tr_linear_evaluate() does this with
+ * m->view and m->test_view. */
 int tr_linear_evaluate(tr_worker *me, void *linear, tr_report *report);
 int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_view *test,
                           tr_report *report);

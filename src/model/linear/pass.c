@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* barriers, in cblas.h */
+#define _GNU_SOURCE /* for barriers, which cblas.h uses */
 #include "pass.h"
 
 #include <cblas.h>
@@ -255,7 +255,7 @@ double tr_newton_outer_cost(double nonzeros, double columns)
 static int outer_add_one_by_one(const struct tr_problem *p, size_t first, size_t n, const double *c,
                                 const tr_key *place, size_t columns, double *h)
 {
-    TR_FREED uint32_t *column = NULL; /* column of H, and value, of each non-zero of a row and of its bias */
+    TR_FREED uint32_t *column = NULL; /* column of H and value of each non-zero of a row, with the bias */
     TR_FREED double *value = NULL;
     TR_TRY(TR_NEW(&column, columns));
     TR_TRY(TR_NEW(&value, columns));

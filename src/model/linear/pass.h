@@ -55,14 +55,15 @@ struct tr_problem {
     enum tr_dtype dtype; /* type of vectors w */
     tr_batch rows;
     const tr_data *data; /* data set of the rows, for tr_data_ready(); NULL: all rows are in memory */
-    const float *target; /* one per row: ±1, a number, or with several outputs the index of the class */
+    /* target of each row: ±1, a number or, with several outputs, the index of its class */
+    const float *target;
     const float *weight; /* factors of the losses of rows; NULL: all are 1 */
     size_t outputs; /* margins of a row and weights of a key: 1, or the number of classes if more than two */
     bool softmax; /* one softmax over the outputs; else each output has a loss: its class against the rest */
     bool bias;    /* each row has one more non-zero, which is 1 and has the key `keys` */
-    double of_bias; /* dual steps: square of that non-zero, 1; less if the bias is not regularised */
+    double of_bias; /* dual steps: square of the bias's non-zero: 1, or less if the bias is not regularised */
     size_t keys;    /* number of keys of the rows, without the bias */
-    double l2;      /* λ */
+    double l2;      /* λ, the factor of ½ |w|² */
     double n;       /* number of rows of all workers, or the sum of their weights */
 };
 
@@ -164,7 +165,8 @@ static inline size_t tr_ready(const struct tr_problem *p, size_t first, size_t n
     return p->data ? tr_data_ready(p->data, first, n) : n;
 }
 
-/* As tr_ready(), for at most 128 rows, which take some microseconds. Calls tr_seam(), the poll point of a long computation. */
+/* Does the same as tr_ready(), but for at most 128 rows, which take some microseconds. Calls tr_seam(), the poll point of a long
+ * computation. */
 static inline size_t tr_ready_piece(const struct tr_problem *p, size_t first, size_t n)
 {
     enum { PIECE = 128 };
@@ -189,8 +191,9 @@ struct tr_class_block {
     size_t first, n;
 };
 
-/* As tr_dual_pass(), for the outputs `own` and the rows base + order[0 .. n-1]. a has own.n elements for each row from `base` on.
- * With a softmax, `own` is all outputs, and a contains the probabilities q of a row: α = e_y - q. room: 3 × own.n elements. */
+/* Does the same as tr_dual_pass(), for the outputs `own` and the rows base + order[0 .. n-1]. a has own.n elements for each row
+ * from `base` on. With a softmax, `own` is all outputs, and a contains the probabilities q of a row: α = e_y - q. room: 3 × own.n
+ * elements. */
 void tr_dual_pass_classes(const struct tr_problem *problem, struct tr_class_block own, size_t base,
                           const uint32_t *order, size_t n, double sigma, const float *norm, float *a,
                           double *room, void *w);
@@ -252,12 +255,12 @@ struct tr_columns {
     int workers;
     size_t width;
     const tr_key *keys; /* columns of this worker's rows */
-    size_t local;       /* number of keys */
+    size_t local;       /* number of elements of `keys` */
     bool whole;         /* every worker owns all columns; the members from `to` on are NULL then */
     uint64_t first;     /* this worker owns the columns first .. first + n - 1 */
     size_t n;
-    size_t *to, *from; /* [worker]: bytes that tr_columns_sum() sends to it, and receives from it */
-    uint32_t *place;   /* [i]: owned column, relative to first, of the i-th received column */
+    size_t *to, *from; /* for each worker: bytes that tr_columns_sum() sends to it, and receives from it */
+    uint32_t *place;   /* place[i]: index of the i-th received column among the owned columns */
     size_t places;     /* number of received columns */
     double *buffer;    /* elements of the received columns */
 };

@@ -258,7 +258,7 @@ static int text_read_weights(struct scanner *s, struct tr_linear_model *m, doubl
 
 struct text_output {
     float label;
-    size_t at; /* index of the label in the file */
+    size_t at; /* index of the label in the file, before sorting */
 };
 
 /* Changes the order of labels, weights and biases. A file of LIBLINEAR has labels in the order of their first training rows. A
@@ -273,7 +273,8 @@ static int text_sort_labels(struct tr_linear_model *m)
         float negative = m->label[0];
         m->label[0] = m->label[1];
         m->label[1] = negative;
-        for (uint64_t i = 0; i < m->features; i++) weight[i] = 0 - weight[i]; /* 0 stays 0, not -0 */
+        /* 0 - x and not -x, so that 0 does not become -0 */
+        for (uint64_t i = 0; i < m->features; i++) weight[i] = 0 - weight[i];
         *m->bias = 0 - *m->bias;
     }
     if (n == 1) return TR_OK;
@@ -346,7 +347,7 @@ struct tr_linear_text {
     size_t outputs;      /* number of weights in a line */
     enum tr_dtype dtype; /* weights are written with the digits that identify a number of this type */
     char end[96];        /* the lines behind the weights */
-    locale_t c;          /* the locale "C" */
+    locale_t c;          /* the locale "C", in which numbers have a decimal point */
 };
 
 int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,
@@ -656,7 +657,7 @@ static int initial_copy(struct tr_linear *m, const struct tr_linear_model *s, co
     for (uint64_t i = 0; i < s->features; i++)
         for (size_t o = 0; o < outputs; o++) {
             double w = tr_linear_model_weight(s, i * outputs + o);
-            uint64_t index = s->first_index + i; /* index in data files */
+            uint64_t index = s->first_index + i; /* index of the feature in data files */
             if (w == 0) continue;
             if (index < from_zero || index - from_zero >= columns)
                 return tr_fail(
@@ -722,8 +723,8 @@ int tr_linear_put_initial(struct tr_linear *m)
 /* ---- predict and evaluate ---- */
 
 struct tr_linear_evaluation {
-    struct tr_classified *classified; /* of a classifier; NULL for a regression */
-    struct tr_errors errors;          /* of a regression */
+    struct tr_classified *classified; /* sums for the metrics of a classifier; NULL for a regression */
+    struct tr_errors errors;          /* sums for the metrics of a regression */
     double weight;                    /* sum of the weights of all rows */
 };
 
@@ -832,7 +833,8 @@ int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records,
         m->evaluation->weight += weight;
         for (size_t k = 0; k < width; k++) {
             double x = margin[k] = out[i * width + k];
-            if (m->output == TR_OUT_PROBABILITY) /* converts back to margins */
+            /* the mean is one of probabilities: converts them back to margins */
+            if (m->output == TR_OUT_PROBABILITY)
                 margin[k] = fmin(fmax(s->softmax ? log(fmax(x, 1e-300)) : log(x) - log1p(-x), -700), 700);
         }
         if (!rows->label || isnan(rows->label[i])) return tr_records_fail(records, i, "expected a label");

@@ -193,7 +193,8 @@ static int path_write(const struct tr_linear *m)
         if (folds) mean = folds_mean(&d->folds, i);
         if (v->alpha > 0)
             fprintf(target.file, "%.9g,%.0f,%.9g,%.3g", v->alpha, v->nonzeros, v->objective, v->gap);
-        else fprintf(target.file, "%.9g,,,", mean.l1); /* the final lap ended at a larger penalty */
+        /* the final lap has no result, because it ended at a larger penalty */
+        else fprintf(target.file, "%.9g,,,", mean.l1);
         if (metric && v->alpha > 0) fprintf(target.file, ",%.9g", v->metric);
         else if (metric) fputc(',', target.file);
         if (folds) fprintf(target.file, ",%.9g,%.9g", mean.loss, mean.error);
@@ -255,7 +256,8 @@ static int screen_columns(struct tr_linear *m, struct tr_columns *columns, doubl
     const double few = 0.2;
     struct tr_linear_descent *d = m->descent;
     const tr_batch *rows = &m->problem.rows;
-    double most = 0, entries[2] = {0, 0}; /* number of entries of columns that may leave 0; that stay 0 */
+    /* entries: number of entries of columns that may leave 0, and of columns that stay 0 */
+    double most = 0, entries[2] = {0, 0};
     for (size_t i = 0; i < rows->n; i++) {
         double weight = tr_descent_weight(d, i), slope = d->model[i].slope;
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
@@ -413,7 +415,7 @@ static int descent_prepare(tr_worker *me, void *state)
     d->row_weight = m->problem.weight ? m->problem.weight + first : NULL;
     TR_TRY(TR_NEW(&d->all_margins, rows));
     d->margin = d->all_margins + first;
-    for (size_t i = 0; i < rows; i++) /* rows of other members get NaN */
+    for (size_t i = 0; i < rows; i++) /* the margins of rows of other members are not known: NaN */
         d->all_margins[i] = i >= first && i < first + d->rows.n ? 0 : (double)NAN;
     TR_TRY(TR_NEW(&d->rows.begin, d->rows.n + 1));
     TR_TRY(TR_NEW(&d->model, d->rows.n));
@@ -538,8 +540,8 @@ static int descent_evaluate(tr_worker *me, void *state, tr_report *report)
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
     bool done = d->values > 0 && !d->chosen && descent_is_proven(m);
-    TR_TRY(tr_view_pull(d->view)); /* waits until all pushes have been applied */
-    if (me->worker == 0) {         /* scales values of the training rows of this lap to all rows */
+    TR_TRY(tr_view_pull(d->view)); /* the pull waits until all pushes have been applied */
+    if (me->worker == 0) {         /* scales sums over the training rows of this lap to all rows */
         report->sum[TR_LINEAR_LOSS] += d->chosen ? d->best.of.objective : tr_descent_objective(d) / d->share;
         report->sum[GAP] =
             (d->chosen ? d->best.of.distance : tr_descent_distance(d) / d->share) / m->problem.n;
@@ -664,7 +666,8 @@ static int descent_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     if (me->worker < 0) return TR_OK;
     d->alpha = path_alpha(m, d->value);
     d->drift = 0;
-    return tr_descent_find_margins(d, false); /* computes margins of rows that another member had before */
+    /* computes the margins of rows that another member had in the checkpoint */
+    return tr_descent_find_margins(d, false);
 }
 
 /* ---- the method ---- */
@@ -697,7 +700,7 @@ static int descent_train(struct tr_linear *m)
                            "%s: solve.epochs is %lld, but a step of descent takes up to %d passes over the "
                            "rows: set %d or more",
                            tr_job_where(m->job, "solve.epochs"), (long long)m->epochs, LEAST, LEAST));
-    train.clocks = (int64_t)d->most_passes; /* each step takes more than one pass */
+    train.clocks = (int64_t)d->most_passes; /* an upper bound, because each step takes more than one pass */
     train.evaluate_every = d->values > 0 ? 1 : m->report_every;
     train.epochs_per_clock = 1;
     TR_TRY(tr_run(m->tr, &train));

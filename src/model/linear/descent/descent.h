@@ -19,8 +19,9 @@ struct tr_descent_rows {
     uint64_t *begin; /* row i has the entries begin[i] .. begin[i + 1] - 1 */
     const uint32_t *column;
     const float *value;
-    uint32_t *entries;    /* number of entries of each column */
-    uint32_t *own_column; /* memory of `column` and `value` if they are copies; else NULL */
+    uint32_t *entries; /* number of entries of each column */
+    /* memory of `column` and `value` if they are copies of the rows of the data; otherwise NULL */
+    uint32_t *own_column;
     float *own_value;
 };
 
@@ -35,9 +36,9 @@ struct tr_column_block {
     size_t n;        /* number of columns */
     size_t rows;     /* number of rows with at least one entry */
     uint32_t *row;   /* index of each of these rows */
-    uint64_t *begin; /* these rows have the entries begin[i] .. begin[i + 1] - 1 */
-    uint8_t *column; /* of each entry: index of its column in the block */
-    float *value;    /* of each entry */
+    uint64_t *begin; /* entries begin[i] .. begin[i + 1] - 1 belong to the i-th of these rows */
+    uint8_t *column; /* for each entry, the index of its column in the block */
+    float *value;    /* value of each entry */
     float *gram; /* (n + 1) × (n + 1); the last row and column belong to the bias, which is 1 in all rows */
 };
 
@@ -85,8 +86,8 @@ struct tr_quadratic {
     size_t n, penalised; /* number of coordinates; the first `penalised` of them have the penalty */
     const float *gram;   /* G, n × n, with a positive diagonal */
     double alpha;
-    double *x;        /* in: x₀; out: the result */
-    double *gradient; /* in: g; out: gradient at the result, without the penalty */
+    double *x;        /* input: x₀; output: the x that minimises */
+    double *gradient; /* input: g; output: gradient at the result, without the penalty */
     double *work;     /* scratch of 5 n elements */
 };
 
@@ -121,8 +122,9 @@ struct tr_descent_set {
     size_t n, capacity;
     tr_key *key;
     double *weight, *next; /* weights before the step; weights that the step has found so far */
-    uint32_t *column; /* index in tr_linear_descent.key; UINT32_MAX: no row of this worker has the column */
-    uint32_t *slot;   /* see tr_descent_slot() */
+    /* index of each column in tr_linear_descent.key; UINT32_MAX: no row of this worker has it */
+    uint32_t *column;
+    uint32_t *slot; /* slot of each column of the set, see tr_descent_slot() */
     size_t blocks, block_capacity;
     struct tr_column_block *block; /* the columns of the set, in the same order */
 };
@@ -137,7 +139,7 @@ struct tr_descent_best {
     struct { /* saved in checkpoints */
         double metric, objective, distance, bias, nonzeros;
         double n;     /* number of elements of key and weight */
-        double value; /* index of the penalty + 1; 0: no penalty is complete */
+        double value; /* 1 + index of the penalty; 0: no penalty is complete yet */
     } of;
     tr_key *key;
     double *weight;
@@ -148,7 +150,7 @@ struct tr_descent_folds {
     size_t n;             /* number of folds; 0: no cross-validation */
     size_t lap;           /* index of the current lap and of the fold that it holds out; n: the final lap */
     uint32_t *of;         /* fold of each row of this worker */
-    float *weight;        /* weights of these rows; 0 for held-out rows */
+    float *weight;        /* weights of the rows of this worker; 0 for held-out rows */
     double *share;        /* [lap]: fraction of the total weight that the training rows have */
     double *results;      /* for each penalty: loss of each fold, non-zeros of each fold, model.l1 */
     size_t least, chosen; /* index of the penalty with the least loss; index of the penalty of the model */
@@ -159,19 +161,23 @@ struct tr_linear_descent {
     double share;              /* fraction of the total weight that the training rows of this lap have */
     struct tr_descent_folds folds;
 
-    /* on workers */
-    struct tr_descent_rows rows;        /* rows of this worker, with the columns that can leave 0 */
-    tr_key *key;                        /* keys of these columns, ascending */
-    double *margin, *all_margins;       /* margins of this worker's rows; of all rows of its group */
-    size_t first_row;                   /* margin = all_margins + first_row */
-    const float *target;                /* of each row */
-    const float *row_weight;            /* of each row; NULL: all are 1 */
-    struct tr_row_model *model, *probe; /* of each row; probe: for products in conjugate gradients */
-    double *partial;                    /* gradient of this worker's rows, by rows.columns */
-    struct tr_columns shared;           /* vectors over all columns: the next four members */
+    /* The following members are used on workers. */
+    struct tr_descent_rows rows;  /* rows of this worker, with the columns that can leave 0 */
+    tr_key *key;                  /* keys of these columns, ascending */
+    double *margin, *all_margins; /* margins of this worker's rows; margins of all rows of its group */
+    /* index of this worker's first row in all_margins: margin = all_margins + first_row */
+    size_t first_row;
+    const float *target;     /* target of each row: ±1 or a number */
+    const float *row_weight; /* weight of each row; NULL: all are 1 */
+    /* model of each row; model with slope 0, for conjugate gradients */
+    struct tr_row_model *model, *probe;
+    /* gradient over this worker's rows, one element per column of `rows` */
+    double *partial;
+    /* distribution of the columns over workers; the next four members are such vectors */
+    struct tr_columns shared;
     double *gradient, *weight, *entries;
     bool *working;  /* whether the column is in the working set */
-    uint32_t *mine; /* slots of the columns that this worker, and no other, counts and pushes */
+    uint32_t *mine; /* slots of the columns that only this worker counts and pushes */
     size_t n_mine;
     struct tr_descent_set set;
     double bias, bias_move, bias_gradient; /* bias_move: its change in the current step so far */
@@ -180,7 +186,7 @@ struct tr_linear_descent {
     double zeros_loss; /* objective of zero weights, which bounds the loss of all later weights */
     struct tr_descent_point at;
     double dual;            /* largest dual value for this alpha so far */
-    bool known;             /* `at` and `gradient` belong to the current weights */
+    bool known;             /* the members `at` and `gradient` were computed at the current weights */
     double margin_of_zeros; /* columns of weight 0 with |gradient| > alpha - margin_of_zeros are in the set */
     int steps;              /* number of steps at this penalty */
     double passes; /* passes over the non-zeros so far; the last gradient is counted with the next step */
@@ -189,15 +195,15 @@ struct tr_linear_descent {
     tr_view *view;      /* view of w at the keys of `mine`; at the last worker also the bias */
     tr_view *initial;   /* model.init: view of w at `key`, and the bias; else NULL */
 
-    /* the path of penalties */
+    /* members for the path of penalties */
     size_t values, value; /* number of penalties, 0 without a path; index of the current penalty */
     double first_alpha;   /* alpha of the first penalty for all rows */
     struct tr_descent_best best;
     bool reported; /* the current penalty was evaluated, so that the next penalty may start */
     bool chosen;   /* the weights are those of `best`: training is complete */
 
-    /* on the scheduler */
-    double nonzeros, all_passes;   /* of the last evaluation */
+    /* The following members are used on the scheduler. */
+    double nonzeros, all_passes;   /* sums of the last evaluation: number of non-zero weights, and passes */
     struct tr_descent_value *done; /* results of the penalties */
 };
 
@@ -220,10 +226,11 @@ static inline uint32_t tr_descent_slot(const struct tr_linear_descent *d, tr_key
  * slopes of all rows are projected to sum to 0, as the dual requires. */
 int tr_descent_model_rows(struct tr_linear *m);
 
-/* Minimises over the bias and updates the margins. */
+/* Minimises the objective over the bias, and updates the margins. */
 int tr_descent_minimise_bias(struct tr_linear *m);
 
-/* Computes the gradient, `at` and `dual` at the current weights. moved false: only the penalty has changed. */
+/* Computes d->gradient, at and dual at the current weights. moved: the weights have changed since the last call; false: only the
+ * penalty has changed. */
 int tr_descent_look(struct tr_linear *m, bool moved);
 
 /* Returns the objective at the last tr_descent_look(). */

@@ -14,10 +14,11 @@ int tr_blocks_make(const struct tr_descent_rows *rows, const uint32_t *columns, 
                    struct tr_column_block *blocks)
 {
     size_t n_blocks = (n + TR_BLOCK_COLUMNS - 1) / TR_BLOCK_COLUMNS;
-    TR_FREED uint64_t *has = NULL;     /* the bitmap */
-    TR_FREED uint32_t *place = NULL;   /* [column]: its index in `columns` */
-    TR_FREED uint64_t *entries = NULL; /* [block]: number of entries copied so far */
-    TR_FREED size_t *last = NULL;      /* [block]: index + 1 of the last row with an entry; 0: no row yet */
+    TR_FREED uint64_t *has = NULL;     /* bit j is set if column j is in a block */
+    TR_FREED uint32_t *place = NULL;   /* place[j]: index of column j in `columns` */
+    TR_FREED uint64_t *entries = NULL; /* entries[b]: number of entries copied to block b so far */
+    /* last[b]: 1 + index of the last row with an entry in block b; 0: no row yet */
+    TR_FREED size_t *last = NULL;
     TR_TRY(TR_NEW(&has, rows->columns / 64 + 1));
     TR_TRY(TR_NEW(&place, rows->columns));
     TR_TRY(TR_NEW(&entries, n_blocks));
@@ -34,7 +35,8 @@ int tr_blocks_make(const struct tr_descent_rows *rows, const uint32_t *columns, 
         }
         struct tr_column_block *block = &blocks[b];
         *block = (struct tr_column_block){.n = end - first};
-        TR_TRY(TR_NEW(&block->row, tr_min_size(rows->n, most))); /* too large; unused pages cost nothing */
+        /* allocates memory for the maximum of rows; unused pages cost nothing */
+        TR_TRY(TR_NEW(&block->row, tr_min_size(rows->n, most)));
         TR_TRY(TR_NEW(&block->begin, tr_min_size(rows->n, most) + 1));
         TR_TRY(TR_NEW(&block->column, most));
         TR_TRY(TR_NEW(&block->value, most));
@@ -489,7 +491,7 @@ int tr_descent_add_columns(struct tr_linear_descent *d, const tr_key *keys, cons
         size_t at = first + i;
         s->key[at] = keys[i];
         s->weight[at] = s->next[at] = weights[i];
-        size_t low = 0, high = d->rows.columns; /* binary search */
+        size_t low = 0, high = d->rows.columns; /* finds the index of the key by binary search */
         while (low < high) {
             size_t middle = (low + high) / 2;
             if (d->key[middle] < keys[i]) low = middle + 1;
@@ -751,7 +753,7 @@ int tr_descent_step(struct tr_linear *m)
     TR_TRY(descent_max(m, &d->lacking, 1));
     if (d->lacking > d->most_passes) return TR_OK;
     d->lacking = 0;
-    d->passes += 1 + products; /* 1 for the gradient at the current weights */
+    d->passes += 1 + products; /* the gradient at the current weights took one pass */
     d->margin_of_zeros = 0.5 * fmin(d->at.violation, d->alpha);
     TR_FREED float *triangle = NULL;
     TR_TRY(TR_NEW(&triangle, (TR_BLOCK_COLUMNS + 1) * (TR_BLOCK_COLUMNS + 2) / 2));
@@ -763,7 +765,8 @@ int tr_descent_step(struct tr_linear *m)
         TR_TRY(tr_turn_end(m->tr, TR_OK));
         TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F32, triangle, tr_block_triangle(block)));
         tr_block_set_gram(block, triangle, d->at.curve + d->bias_l2, d->l2);
-        for (size_t k = 0; k < block->n && !m->o->bias; k++) /* without a bias, its element must not change */
+        /* without a bias, the element of the bias must not change */
+        for (size_t k = 0; k < block->n && !m->o->bias; k++)
             block->gram[block->n * (block->n + 1) + k] = block->gram[k * (block->n + 1) + block->n] = 0;
     }
     TR_TRY(step_minimise_model(m));

@@ -134,7 +134,7 @@ static double bias_cost(const struct tr_linear *m, double bias, double own)
 /* State in memory that the members of a group share. */
 struct tr_linear_dual_group {
     _Atomic uint64_t next;    /* first position in the epoch's order that no member has taken */
-    double anchor, moved;     /* anchor of the bias; sum of its steps in this clock */
+    double anchor, moved;     /* anchor of the bias; sum of the anchor's steps in this clock */
     _Atomic uint64_t resting; /* number of rows that rest in this clock */
     double since, rate; /* trial (below): time when other members began; rows per second of member 0 before */
     bool judged;        /* trial: the rates were compared */
@@ -149,11 +149,11 @@ struct tr_linear_dual_added {
 
 struct tr_linear_dual {
     struct turns turns;
-    float *a, *norm;   /* [row of the problem]: dual variable; |x|² + c² */
+    float *a, *norm;   /* for each row of the problem: its dual variable; |x|² + c² */
     uint32_t *order;   /* order of the rows in the current epoch */
     int64_t ordered;   /* number of the current epoch + 1; 0: there is no order yet */
     size_t first, end; /* this worker owns the dual variables of the rows first .. end - 1 of the problem */
-    int32_t *rests;    /* [row of the problem]: whether the row rests (below); NULL: no row rests */
+    int32_t *rests;    /* rests[i]: 1 if row i of the problem rests (see below); NULL: no row rests */
     double mean;       /* initial value of a free bias: margin of the best constant; 0 for classifiers */
     double anchor, moved; /* worker 0: anchor of the bias; sum of its steps in this clock */
 
@@ -164,8 +164,8 @@ struct tr_linear_dual {
     struct tr_linear_dual_added *added;
 
     tr_set_memory *memory; /* memory of the arrays, if a group whose members have the same rows shares it */
-    char *own;             /* memory of the arrays of a worker with rows of its own; else NULL */
-    struct tr_linear_dual_group *group; /* NULL: each worker has a copy of w */
+    char *own;             /* memory of the arrays if this worker shares no rows; otherwise NULL */
+    struct tr_linear_dual_group *group; /* state that the group shares; NULL: each worker has a copy of w */
     void *w;                            /* the w that the members of the group share; NULL if group is NULL */
     size_t key, keys; /* elements key .. key + keys - 1 of w, which this member pulls and pushes: its range */
     int working;      /* number of members that take steps */
@@ -244,7 +244,7 @@ static bool rest_is_enabled(const struct tr_linear *m)
     return m->dual->table && (m->loss == &tr_loss_svm || m->loss == &tr_loss_l2svm);
 }
 
-/* For tr_linear.see: decides whether the row rests until the next evaluation. */
+/* Decides whether a row rests until the next evaluation. Evaluations call it as tr_linear.see. */
 static void rest_see(struct tr_linear *m, size_t row, double margin)
 {
     static const double distance = 0.1; /* rows whose margin is closer to the hinge do not rest */
@@ -737,17 +737,17 @@ const struct tr_linear_method tr_linear_dual = {.check = dual_check,
 struct tr_linear_dual_classes {
     struct turns turns;
     struct tr_class_block own; /* classes of this worker; none if it is idle */
-    size_t begin, end;         /* this worker processes the rows begin .. end - 1 of its problem */
+    size_t begin, end;         /* rows of the problem that this worker processes: begin .. end - 1 */
     double sharing;  /* sigma: number of copies of w that change for the same classes, or solve.sigma */
     uint64_t stream; /* number of the random stream for `order` */
     bool anchors;    /* this worker moves the anchors of its classes */
-    uint32_t *order; /* order of its rows in the current epoch */
+    uint32_t *order; /* order of this worker's rows in the current epoch */
     int64_t ordered; /* number of the current epoch + 1; 0: there is no order yet */
-    float *a, *norm; /* of each of its rows: dual variables of its classes; |x|² + c² */
-    double *anchor, *moved; /* [class]: anchor of the bias; sum of its steps in this clock */
-    tr_set_memory *memory;  /* memory of the group that contains w; else NULL */
+    float *a, *norm; /* for each row of this worker: dual variables of its classes; |x|² + c² */
+    double *anchor, *moved; /* for each class: anchor of the bias; sum of the anchor's steps in this clock */
+    tr_set_memory *memory;  /* memory of the group that contains the shared w; otherwise NULL */
     void *w;                /* the w that members with the same classes share; NULL: each has a copy */
-    float *before;          /* values of a before this clock; NULL if w is NULL */
+    float *before;          /* values of the array a before this clock; NULL if w is NULL */
 };
 
 /* Returns the number of parts into which the classes are divided among the members of a group. */

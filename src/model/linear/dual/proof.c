@@ -20,13 +20,13 @@ enum { BLOCK_ROWS = 256 };
 
 struct proof {
     struct tr_linear *m;
-    bool settles;    /* the bias is adjusted */
-    tr_view *bias;   /* the bias in m->w; NULL unless settles */
+    bool settles;    /* the bias is adjusted before the gap is computed */
+    tr_view *bias;   /* view of the bias in m->w; NULL if the bias is not adjusted */
     double *margin;  /* margins of all rows of this worker if settles, otherwise of a block of rows */
-    double *w;       /* over the keys of this worker: the weights, then X' u */
+    double *w;       /* one element per key of this worker: first the weights, then X' u */
     double *u;       /* dual variables of a block of rows */
-    double *project; /* [3 × output]: parameters of the projection, see proof_find_projection() */
-    /* equal on all workers: */
+    double *project; /* three parameters of the projection per output, see proof_find_projection() */
+    /* The following members are equal on all workers. */
     double loss;           /* Σ weight × loss over all rows */
     double dual, rounding; /* n D(u); n times a bound of the rounding errors of D and F */
     bool known;            /* all workers have the dual variables of their rows */
@@ -53,7 +53,8 @@ static int proof_settle_bias(tr_worker *me, struct proof *s)
     struct tr_linear *m = s->m;
     const struct tr_problem *p = &m->problem;
     size_t first = tr_data_part_begin(m->train, me), end = tr_data_part_end(m->train, me);
-    double by = 0, sum[2][3] = {{0}}; /* [without, with step]: loss, slope and curvature over all rows */
+    /* sums over all rows of loss, slope and curvature: [0] without the step, [1] with it */
+    double by = 0, sum[2][3] = {{0}};
     TR_TRY(tr_view_pull(s->bias));
     for (int turn = 0; turn < 2; turn++) {
         for (size_t i = first; i < end; i++) {
@@ -68,7 +69,8 @@ static int proof_settle_bias(tr_worker *me, struct proof *s)
         bool near = sum[0][2] > 0 && sum[0][1] * sum[0][1] < 0.1 * sum[0][0] * sum[0][2];
         double old = tr_real_get(p->dtype, s->bias->value, 0);
         by = near ? -sum[0][1] / sum[0][2] : 0;
-        if (p->dtype == TR_F32) by = (double)(float)(old + by) - old; /* rounded as the table will round it */
+        /* rounds the step so that the new bias is a float, as the table stores it */
+        if (p->dtype == TR_F32) by = (double)(float)(old + by) - old;
     }
     if (!(sum[1][0] < sum[0][0])) by = 0;
     s->loss = sum[by != 0][0];
@@ -243,7 +245,8 @@ int tr_linear_dual_prove(struct tr_linear *m)
 {
     struct proof s = {.m = m};
     bool is_free = m->o->bias && !m->o->bias_l2 && m->outputs == 1 && !m->loss->corner;
-    if (tr_job_number(m->job, "solve.patience") > 0) return TR_OK; /* the test data selected the model */
+    /* does not check the gap, because the test data selected the model */
+    if (tr_job_number(m->job, "solve.patience") > 0) return TR_OK;
     s.settles = is_free && tr_job_is(m->job, "table.filter", "none");
     tr_view_close(&m->view);
     tr_stage stage = {.name = "proof",

@@ -24,14 +24,15 @@ struct tr_newton {
     double width;                     /* width of the rounded corners; 0: the loss has no corner */
     size_t outputs;
     struct tr_columns columns;
-    tr_key *keys;                                    /* columns of the keys of the problem, and of the bias */
-    double *in, *out;                                /* vectors over `keys` */
-    double *part;                                    /* scratch for 3 numbers per output of a block of rows */
-    double *margin, *step_margin, *direction_margin; /* by row: w x - shift; step x; direction x */
-    double *curvature; /* by row: weight × φ''; for softmax weight × probability */
-    double *shift;     /* by row: shift of the corner along the margin; NULL: the loss has no corner */
+    tr_key *keys;     /* columns of the keys of the problem, and of the bias */
+    double *in, *out; /* vectors over `keys` */
+    double *part;     /* scratch for 3 numbers per output of a block of rows */
+    /* for each row: w x - shift; product of the step and x; product of the direction and x */
+    double *margin, *step_margin, *direction_margin;
+    double *curvature; /* for each row: weight × φ''; for softmax weight × probability of each class */
+    double *shift;     /* for each row: shift of the corner along the margin; NULL: the loss has no corner */
     double *project;   /* parameters of bias_project() */
-    /* over the columns that this worker owns (tr_columns) */
+    /* vectors over the columns that this worker owns (struct tr_columns) */
     double *w, *gradient, *step, *residual, *direction, *product, *solved, *diagonal;
     size_t all; /* number of columns including the bias */
     struct factors factors;
@@ -168,7 +169,8 @@ static int pass_hessian(struct tr_newton *t, const double *direction, double *pr
         const double *curvature = t->curvature + done * outputs;
         tr_newton_times(t->problem, t->o.first + done, n, t->in, z);
         for (size_t i = 0; i < n * outputs; i += outputs) {
-            double weight = 0, mean = 0; /* softmax: weight of the row; mean of z by the probabilities */
+            /* softmax: weight of the row; mean of z, weighted by the probabilities of the classes */
+            double weight = 0, mean = 0;
             for (size_t k = i; k < i + outputs && t->problem->softmax; k++)
                 weight += curvature[k], mean += curvature[k] * z[k];
             if (weight > 0) mean /= weight;
@@ -305,8 +307,8 @@ static int bias_settle_each(struct tr_newton *t, int turns)
     return TR_OK;
 }
 
-/* As bias_settle_each(), for softmax: Newton's method on all biases together. t->project is then the fraction of the distribution
- * that is mixed in, followed by the added probability of each class. */
+/* Does the work of bias_settle_each() for softmax, by Newton's method on all biases together. t->project is then the fraction of
+ * the distribution that is mixed in, followed by the added probability of each class. */
 static int bias_settle_softmax(struct tr_newton *t, int turns)
 {
     size_t outputs = t->outputs;
@@ -340,7 +342,7 @@ static int bias_settle_softmax(struct tr_newton *t, int turns)
         last = size;
         for (size_t k = 0; k < outputs; k++) {
             if (!(hessian[k * outputs + k] > 1e-12 * n))
-                hessian[k * outputs + k] = n;     /* no curvature: takes a small step */
+                hessian[k * outputs + k] = n;     /* there is no curvature: takes a small step */
             hessian[k * outputs + k] *= 1 + 1e-9; /* equal changes of all biases have no curvature */
         }
         memcpy(shift, sums, outputs * sizeof *shift);
@@ -614,7 +616,8 @@ static int search_corners(struct tr_newton *t, double *by)
     const struct tr_problem *p = t->problem;
     size_t outputs = t->outputs;
     TR_FREED struct along *along = NULL;
-    TR_FREED double *sums = NULL; /* per output: slope and curvature of Σ φ; then w · step and |step|² */
+    /* for each output: slope and curvature of Σ φ; then for each output: w · step and |step|² */
+    TR_FREED double *sums = NULL;
     TR_TRY(TR_NEW(&along, outputs));
     TR_TRY(TR_NEW(&sums, 4 * outputs));
     double *squares = sums + 2 * outputs;
@@ -904,7 +907,8 @@ int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
     bool slow = square > 0.25 * t->last_square, stuck = t->state.decrease < 1e-15 && slow;
     t->last_square = square;
     if (by == 0) stuck = !t->careful || was_careful;
-    if (by == 0 && !stuck) t->state.decrease = 1; /* the prediction was wrong; the next step is careful */
+    /* the prediction of the decrease was wrong; the next step is careful */
+    if (by == 0 && !stuck) t->state.decrease = 1;
     if (by > 0 || t->careful != was_careful) TR_TRY(pass_gradient(t));
     TR_TRY(tr_newton_look(t, state));
     state->stuck = t->state.stuck = stuck && !solver_moves_corners(t);

@@ -29,7 +29,7 @@
 enum tr_preconditioner { TR_PRECONDITION_AUTO, TR_PRECONDITION_DENSE, TR_PRECONDITION_DIAGONAL };
 
 struct tr_newton_options {
-    tr_context *tr; /* NULL: this process is the only worker */
+    tr_context *tr; /* context of the workers; NULL: this process is the only worker */
     const struct tr_problem *problem;
     size_t first, n;    /* this worker processes the rows first .. first + n - 1 of the problem */
     const tr_key *keys; /* column of each key of the problem, ascending; the bias is column `columns` */
@@ -81,7 +81,7 @@ struct tr_newton_state {
     bool stuck;  /* rounding prevents any further decrease */
 };
 
-/* Evaluates the weights. All workers. */
+/* Evaluates the current weights, and sets *state. All workers must call it. */
 int tr_newton_look(struct tr_newton *newton, struct tr_newton_state *state);
 
 /* Takes one step and evaluates the new weights. Changes nothing if the step would exceed the maximum of passes. All workers. */

@@ -130,8 +130,8 @@ struct tr_linear_sgd {
     tr_optimizer optimizer; /* rate and decay also apply to plain steps */
     /* optimizer at the worker: gradient over all keys of the view; over the keys of a mini-batch; state of the optimizer */
     void *gradient, *packed, *state;
-    uint32_t *touched;   /* keys of a mini-batch */
-    bool *is_touched;    /* [key]: the key is in `touched` */
+    uint32_t *touched;   /* indices of the keys that the current mini-batch has */
+    bool *is_touched;    /* is_touched[key]: the key is in `touched` */
     bool falls;          /* the rate falls linearly to 0 at the last clock */
     int64_t tried;       /* number of training clocks of the current trial (solve.rate auto); 0: no trial */
     tr_report report;    /* sums of the weights at the end of the trial */
@@ -503,7 +503,8 @@ static int sgd_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 static int sgd_train(struct tr_linear *m)
 {
     TR_TRY(batches_count_features(m));
-    if (m->rate == TR_JOB_AUTO && tr_context_continues(m->tr)) m->rate = 1; /* the snapshot sets it */
+    /* the snapshot will set the rate */
+    if (m->rate == TR_JOB_AUTO && tr_context_continues(m->tr)) m->rate = 1;
     if (m->rate == TR_JOB_AUTO) TR_TRY(rate_find(m));
     TR_TRY(sgd_use_function(m, m->epochs * m->clocks_per_epoch));
     tr_stage train = tr_linear_stage(m);
@@ -539,8 +540,8 @@ struct phase {
     int number;         /* index of the phase */
     int64_t iterations; /* number of mini-batches in a pass over the data */
     int64_t clocks;     /* number of mini-batches in the phase */
-    int64_t before;     /* number of mini-batches in earlier phases */
-    double rate;        /* rate before decay */
+    int64_t before;     /* number of mini-batches in all earlier phases */
+    double rate;        /* learning rate of the phase, before decay */
     char name[32];
 };
 
@@ -591,7 +592,8 @@ static double phase_rows_of_batch(const struct tr_linear *m, int phase)
 static int growing_open(struct tr_linear *m)
 {
     struct tr_linear_growing *g;
-    double left = (double)m->epochs, rows = (double)m->train->total_rows; /* left: passes not yet planned */
+    /* left: number of passes that belong to no phase yet */
+    double left = (double)m->epochs, rows = (double)m->train->total_rows;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->growing, 1)));
     g = m->growing;
     g->phases = (int)m->o->phases;
@@ -735,7 +737,7 @@ static int growing_next_stage(void *state, const tr_ran *ran, tr_next *next)
     return TR_OK;
 }
 
-/* Workers have no state between clocks. */
+/* Lists only numbers that are equal on all ranks, because workers have no state between clocks. */
 static int growing_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     (void)me;

@@ -64,11 +64,11 @@ struct tr_variance {
     bool is_large; /* the model is larger than the L2 cache, so that coordinates are prefetched */
     double rate, tau1, tau3;
     double fading; /* factor by which each step multiplies the sum: θ⁻¹ of Allen-Zhu; 1 except for katyusha */
-    struct side side[2]; /* WEIGHT, BIAS */
+    struct side side[2]; /* constants of weights (side[WEIGHT]) and of the bias (side[BIAS]) */
     size_t batch;
     uint64_t reserve; /* number of steps that a worker takes from the common counter together */
-    size_t mask;      /* number of elements of `row` - 1 */
-    size_t *row;      /* ring buffer: rows that have been drawn */
+    size_t mask;      /* number of elements of `row` minus 1, a bit mask */
+    size_t *row;      /* ring buffer of the indices of rows that have been drawn */
     double *slope;    /* slope differences of the rows of a step */
 };
 
@@ -107,7 +107,7 @@ ALWAYS bool swap_f64(double *at, double *from, double to)
 
 /* ---- missed steps ---- */
 
-/* Returns max(0, t - seen), the number of missed steps. Without a branch, because it would often be mispredicted. */
+/* Returns max(0, t - seen), the number of missed steps. Has no branch, because a branch would often be mispredicted. */
 ALWAYS uint32_t steps_missed(uint32_t t, uint32_t seen)
 {
     int32_t missed = (int32_t)(t - seen);
