@@ -63,8 +63,7 @@ struct tr_checked_writer {
     bool is_special;                      /* the target is a device or pipe, such as /dev/null */
     int fd, layout;                       /* descriptors of the file and of the layout in memory */
     hid_t file, array;                    /* HDF5 identifiers of the layout, and of the current array or -1 */
-    /* size of the header; total size of the arrays that have been started */
-    uint64_t header, laid;
+    uint64_t header, laid;                /* size of the header; size of all arrays so far */
     struct tr_checked_area *area;
     struct tr_checked_progress *progress; /* progress of each area */
     uint64_t *sum;

@@ -72,11 +72,10 @@ struct tr_being_written {
 
 struct tr_checkpoints {
     tr_context *tr;
-    char *to;     /* folder of the checkpoints on the disk */
-    char *locked; /* rank 0: path of the lock file, if checkpoint.to is set; else NULL */
-    int lock;     /* descriptor of the lock file, or -1 */
-    /* see struct tr_shard_head; number: of the last checkpoint that was started */
-    uint64_t run, attempt, number;
+    char *to;                      /* folder of the checkpoints on the disk */
+    char *locked;                  /* rank 0: path of the lock file, if checkpoint.to is set; else NULL */
+    int lock;                      /* descriptor of the lock file, or -1 */
+    uint64_t run, attempt, number; /* number: of the last checkpoint that was started */
     /* continues: the run resumes from checkpoint `found`; restored: its state was restored */
     bool continues, restored;
     struct tr_checkpoint_memory *memory;
@@ -617,8 +616,7 @@ static int checkpoint_poll(void *what, int *did)
     struct tr_shard_report r;
     double now = tr_now();
     int from;
-    /* at most every 5 ms, because a probe takes more time than the rest of this function */
-    if (now > c->probed + 0.005) {
+    if (now > c->probed + 0.005) { /* at most every 5 ms, because a probe takes long */
         /* Other ranks report signals that they have received to rank 0. Usually mpirun sends a signal to all ranks, therefore rank
          * 0 counts the signals of several ranks only once. */
         int64_t asked[2] = {tr_signals_stop(), signals_asked - c->policy.opened}, got[2];

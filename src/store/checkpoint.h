@@ -76,8 +76,7 @@ void tr_on_snapshot(tr_context *tr, tr_lister_fn *lister, void *who);
 
 /* Counts since the start of this process, on rank 0: a run that resumes counts from 0. */
 struct tr_checkpoint_counts {
-    /* numbers of checkpoints that were written to the disk, and that failed */
-    int64_t written, failed;
+    int64_t written, failed;          /* checkpoints on the disk: written, failed */
     int64_t in_memory, not_in_memory; /* numbers of checkpoints that were written, or failed, in memory */
     uint64_t last_in_memory;          /* number of the last complete checkpoint in memory; 0: none */
     uint64_t last;                    /* number of the last complete checkpoint on the disk; 0: none */

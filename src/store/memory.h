@@ -105,18 +105,16 @@ struct tr_checkpoint_memory {
     int *peer;   /* `copies` ranks to which this rank sends its shard */
     int *source; /* `sources` ranks from which this rank receives shards */
     size_t sources;
-    /* number of the last complete checkpoint; 0: none. Rank 0 sends it to the other ranks */
-    uint64_t committed;
-    bool warned; /* rank 0 has printed that a checkpoint failed */
-    bool noted;  /* rank 0 has printed a note about a checkpoint outside of the first base */
+    uint64_t committed; /* number of the last complete checkpoint; 0: none */
+    bool warned;        /* rank 0 has printed that a checkpoint failed */
+    bool noted;         /* rank 0 has printed a note about a checkpoint outside of the first base */
     /* members about the checkpoint that is being taken */
     uint64_t run, number;
     char *folder;          /* folder of the node; NULL: none */
     uint64_t before[2];    /* bytes of the last two checkpoints on this node */
     struct tr_stream *out; /* streams to the peers; NULL: the shard is not written yet */
     struct tr_stream *in;  /* streams from the sources */
-    /* reason why the checkpoint is not in the first base (persistent.h); "": it is in the first base */
-    char note[200];
+    char note[200];        /* reason why the checkpoint is not in the first base, or "" */
     /* members about the checkpoint that the run resumes from */
     uint64_t found;              /* number of the checkpoint */
     struct tr_memory_file *file; /* all files of the run on this host */

@@ -51,8 +51,7 @@ struct saved_table {
     bool restores;
     char name[72];                   /* "tables/NAME" */
     int64_t about[TR_ABOUT_NUMBERS]; /* numbers of the table in the checkpoint, by enum saved_about */
-    /* restoring: ranks, servers and partition are equal to those of the checkpoint */
-    bool same;
+    bool same;                       /* restoring: ranks, servers and partition have not changed */
 };
 
 /* The blocks of a share in ascending order. With hash storage, a block is a key. */

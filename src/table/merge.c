@@ -39,16 +39,14 @@ struct flow {
 struct round {
     int first, end; /* the next round runs among participants first .. end - 1 */
     size_t outs, ins;
-    /* `outs` flows to peers and `ins` flows from peers, each in ascending order of peers */
-    struct flow *out, *in;
+    struct flow *out, *in; /* outs flows to peers, ins flows from peers, ascending by peer */
     /* held[c]: number of units of chunk c held after the round; 0 after the last round, because the sums are in the share then */
     uint32_t *held;
 };
 
 struct rounds {
     int me, size, degree; /* number of this rank, number of participants, parts of a round */
-    /* server[i]: number of participant i among the table's servers; -1: it is no server */
-    int *server;
+    int *server;          /* server[i]: number of participant i among the servers, or -1 */
     /* keys[s]: the units at server s that this rank holds before the first round; NULL: it holds no units */
     const struct tr_segment *keys;
     uint32_t chunk, chunks; /* positions per chunk; number of chunks of the longest share */
@@ -125,8 +123,7 @@ static int flow_open(const struct rounds *r, struct flow *f, int peer, int first
 static int flow_find_places(const struct rounds *r, struct flow *f, const struct units *part,
                             const struct units *held)
 {
-    /* index in `held` of the current unit, and of the first unit of the current chunk */
-    uint64_t k = 0, begin = 0;
+    uint64_t k = 0, begin = 0; /* index in `held`: current unit, first unit of its chunk */
     TR_TRY(TR_NEW(&f->place, part->n));
     for (uint64_t i = 0; i < part->n; i++) {
         uint64_t number = part->number[i];
@@ -345,8 +342,7 @@ struct line {
     /* worker: its deltas of clocks < ready are complete, and it has read all values for these clocks */
     _Atomic int64_t ready;
     _Atomic int64_t added; /* server: it has added all deltas of clocks < added to its share */
-    /* worker: offset of its delta in its part of the memory; 0: it has no delta and no lists */
-    uint64_t delta;
+    uint64_t delta;        /* worker: offset of its delta in its part; 0: it has none */
     char pad[40];
 };
 
@@ -493,8 +489,7 @@ enum { IN_FLIGHT = 2, CHUNK_BYTES = 1 << 20 };
 
 /* Head of each message: flags about the workers that have contributed to it. */
 struct readers {
-    /* 1: a worker will read the keys that it pushes, and another node stores some of these keys */
-    uint32_t some;
+    uint32_t some;    /* 1: a worker will read its pushed keys, some of them on another node */
     uint32_t not_all; /* 1: a worker will not read the keys that it pushes, or the job sets the route */
 };
 
@@ -840,8 +835,7 @@ int tr_merge_open(struct tr_table *t)
     MPI_Iallreduce(MPI_IN_PLACE, sum, 3, MPI_DOUBLE, MPI_SUM, tr->world, &request);
     tr_wait_alone(tr, &request, merge_opening);
     const uint32_t chunk =
-        /* positions per chunk */
-        (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024);
+        (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / t->partition.servers, 1024); /* positions */
     const uint64_t longest = tr_partition_longest(&t->partition);
     /* subscribed rows arrive with merges only if the job does not set the route, and if each row is one unit */
     if (sum[1] > 0 && sum[2] > 0 && !t->merges_shared && t->route == TR_ROUTE_AUTO && t->pieces == 1) {

@@ -139,8 +139,7 @@ struct node_union {
     tr_context *tr;
     size_t words;
     _Atomic uint64_t *word; /* bit i % 64 of word i / 64: number i is in the union */
-    /* before[w]: number of set bits in the words below word w; has words + 1 entries */
-    uint32_t *before;
+    uint32_t *before;       /* before[w]: number of set bits below word w; words + 1 entries */
     struct tr_shm memory;
     const char *whom; /* description of the event that ranks wait for, shown if it takes too long */
 };
@@ -203,18 +202,15 @@ enum { USES = TR_VIEW_GROUP + 1 };
 
 /* The part of a node pull that reads from one server. */
 struct node_source {
-    /* cache of one item, the values of the whole union; cache.head NULL: no node pull from this server */
-    struct tr_node_cache cache;
-    /* the keys of the union; all.local is NULL, because its values are contiguous */
-    struct tr_segment all;
-    struct tr_segment own; /* units of this rank's view; their positions are indices in the union */
+    struct tr_node_cache cache; /* cache of one item, the values of the union; or no cache */
+    struct tr_segment all;      /* keys of the union; its `local` is NULL */
+    struct tr_segment own;      /* units of this rank's view; their positions are indices in the union */
     /* on the keeper (see node_pull_keeper()): positions of the union, until they are in shared memory */
     uint64_t *list;
     struct tr_channel channel; /* reads the keys of the union from the server into the cache */
     bool prefers;              /* this rank fetches first if several ranks need the values at the same time */
-    /* without BSP: fetches with numbers <= after lack an update of this worker, or it has used them */
-    uint64_t after;
-    unsigned waited; /* number of polls in state WANTED */
+    uint64_t after;            /* without BSP: fetches <= after lack an own update, or were used */
+    unsigned waited;           /* number of polls in state WANTED */
     enum { NOTHING, WANTED, FETCHING } state;
 };
 

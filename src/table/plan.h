@@ -67,8 +67,7 @@ struct tr_partition {
     /* ---- ring and own ---- */
     uint32_t points;            /* ring: number of points of each server */
     struct tr_location *placed; /* placed[b]: location of block b; its position is counted in blocks */
-    /* first[s]: index in block_at of the first block of server s; servers + 1 entries */
-    uint32_t *first;
+    uint32_t *first;            /* first[s]: index in block_at of its first block; servers + 1 entries */
     /* the block numbers of each server, in the order of servers and then of positions */
     uint32_t *block_at;
 
@@ -131,8 +130,7 @@ uint64_t tr_partition_print(const struct tr_partition *partition);
  * and memory, the segment also has a shorter list of runs, each of which one memcpy() moves. In TR_PLAN_LISTED order, all pieces of
  * the first key come first, then those of the second. With hash storage only servers know positions: a segment has keys instead. */
 struct tr_run {
-    /* index of the first unit in the caller's memory; its position in the share; number of units */
-    uint32_t local, position, length;
+    uint32_t local, position, length; /* first unit in memory and in the share; number of units */
 };
 
 struct tr_segment {

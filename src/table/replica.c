@@ -20,9 +20,8 @@
 enum {
     USUAL_CHUNK = 1024,      /* keys per chunk if there is no job */
     LARGEST_CHUNK = 1 << 27, /* maximum bytes of a chunk that has several keys */
-    /* bytes per transfer: enough to make the latency of a round trip unimportant */
-    AT_ONCE = 1 << 22,
-    AHEAD = 64 /* maximum number of chunks that an access fetches together */
+    AT_ONCE = 1 << 22,       /* bytes per transfer, enough to hide the latency */
+    AHEAD = 64               /* maximum number of chunks that an access fetches together */
 };
 
 /* Bit of chunk.lock: one worker holds the chunk exclusively. The lower bits are the number of workers that hold the chunk
@@ -34,24 +33,20 @@ struct chunk {
     _Atomic uint32_t lock;
     _Atomic uint32_t here;    /* 1: the chunk is in memory, in its frame; 0: it is absent */
     _Atomic uint32_t changed; /* 1: the chunk was changed since it was fetched or written to the file */
-    /* 1: the file of absent chunks has this chunk, with changes that the tables lack */
-    _Atomic uint32_t stored;
+    _Atomic uint32_t stored;  /* 1: the file has the chunk, with changes that the tables lack */
     uint32_t frame;
     uint32_t pad;
-    /* lru: value of head->tick when the chunk was accessed last; fifo: when it was loaded */
-    _Atomic uint64_t stamp;
+    _Atomic uint64_t stamp; /* lru: head->tick at the last access; fifo: at the loading */
     char rest[32];
 };
 _Static_assert(sizeof(struct chunk) == TR_LOCK_STRIDE * sizeof(uint32_t), "a lock for each chunk");
 
 /* State shared by the workers of a node. */
 struct replica_head {
-    /* number of workers that wait at the barrier; number of completed barriers */
-    _Atomic uint32_t arrived, round;
-    _Atomic int64_t clock;  /* clock of the workers that wait at the barrier */
-    _Atomic uint32_t noted; /* 1: a worker writes, or has written, `why` */
-    /* error text of the first failure; "": the failure happened outside of the replica */
-    char why[512];
+    _Atomic uint32_t arrived, round;    /* barrier: waiting workers; number of completed barriers */
+    _Atomic int64_t clock;              /* clock of the workers that wait at the barrier */
+    _Atomic uint32_t noted;             /* 1: a worker writes, or has written, `why` */
+    char why[512];                      /* error text of the first failure; "": outside of the replica */
     _Atomic int failed;                 /* status of the first failure; set after `why` was written */
     _Atomic uint32_t absent;            /* number of chunks that are not in memory */
     _Atomic uint32_t all_changed;       /* 1: chunks may have been changed without setting their `changed` */
@@ -71,8 +66,7 @@ struct replica_column {
     struct tr_table *table; /* NULL: an array without table, which starts with zeros */
     bool given;             /* tr_replica_give() adds changes of this array to its table */
     size_t key_bytes, chunk_bytes;
-    /* values of the chunk in each frame, in the order of frames; within a chunk in the order of keys */
-    char *values;
+    char *values; /* values of the chunk in frame 0, then in frame 1 and so on */
 };
 
 struct tr_replica {
@@ -107,14 +101,11 @@ struct tr_replica {
     int file;             /* descriptor of the file of chunks that are not in memory; -1: there is no file */
     const char *folder;   /* folder of the file */
     size_t batch;         /* maximum number of chunks in one transfer */
-    /* the chunks of a transfer. The three following arrays lie in the same allocation */
-    uint32_t *list;
-    uint32_t *chosen; /* those chunks of the list that are transferred for one array */
-    /* slot[i]: index of the values of the i-th chunk of a transfer in their buffer or array */
-    uint32_t *slot;
-    uint32_t *given_to; /* given_to[k]: bit i is set if array i of chunk list[k] has changed */
-    /* for each `given` array, for each chunk of the list: values of the table, then changes */
-    char *spare;
+    uint32_t *list;       /* chunks of a transfer; in one allocation with the next three */
+    uint32_t *chosen;     /* those chunks of the list that are transferred for one array */
+    uint32_t *slot;       /* slot[i]: index of the values of chunk i of a transfer */
+    uint32_t *given_to;   /* given_to[k]: bit i is set if array i of chunk list[k] has changed */
+    char *spare;          /* for each given array and chunk of the list: table's values, then changes */
 };
 
 static tr_replica_counts *replica_own_counts(struct tr_replica *l)
@@ -204,8 +195,7 @@ static int chunk_transfer(struct tr_replica *l, bool writes, size_t chunk)
 /* A transfer of chunks of one array, which are read from its table or added to it. */
 struct move {
     struct tr_table *table;
-    /* the values of chunk chunks[i] begin at slots[i] chunks behind `values` */
-    const uint32_t *chunks, *slots;
+    const uint32_t *chunks, *slots; /* values of chunks[i] begin slots[i] chunks behind `values` */
     size_t n;
     char *values;
     uint64_t bytes;             /* size of the values */

@@ -25,9 +25,8 @@ struct pull_request {
 
 /* The units of a pull at one server. */
 struct pull_source {
-    bool near; /* this rank reads the share directly */
-    /* units next .. end - 1 of the plan have not been requested, claimed or delivered yet */
-    uint32_t next, end;
+    bool near;              /* this rank reads the share directly */
+    uint32_t next, end;     /* units next .. end - 1 are not yet requested, claimed or delivered */
     struct pull_ask *again; /* units that must be requested again; they are requested before unit `next` */
     size_t agains, room;
     size_t asked;       /* number of units requested so far */
@@ -53,8 +52,7 @@ struct pull {
     size_t n, left; /* number of rows, and of rows that have not been delivered */
     struct tr_plan plan;
     struct pull_source *source; /* one element per server */
-    /* ring buffer of indices of units that other workers of the node fetch or have fetched */
-    uint32_t *elsewhere;
+    uint32_t *elsewhere;        /* ring buffer: units that other workers of the node fetch or have fetched */
     size_t elsewhere_first, elsewhere_n;
     struct pull_request *here, **here_end; /* list of requests whose answer has arrived */
     struct pull_request **flying;          /* the flying_n requests in flight */
@@ -619,8 +617,7 @@ static int rows_deliver_cached(struct pull *p, uint32_t want, bool *did)
         p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->plan.units] = want;
         return TR_OK;
     }
-    /* the units of a server have consecutive indices in the plan */
-    while (want >= p->source[server].end) server++;
+    while (want >= p->source[server].end) server++; /* a server's units have consecutive indices */
     return rows_ask_again(&p->source[server], (struct pull_ask){.want = want});
 }
 

@@ -103,8 +103,7 @@ void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending)
 
 uint32_t tr_request_number(struct tr_tables *tables)
 {
-    /* more than the requests that are ever in flight, and below the lowest limit of MPI tags */
-    enum { NUMBERS = 16384 };
+    enum { NUMBERS = 16384 }; /* more than ever in flight, and below the lowest limit of MPI tags */
     tables->next_request = tables->next_request % NUMBERS + 1;
     return tables->next_request;
 }
@@ -515,8 +514,7 @@ static void update_take(struct tr_table *t, int pusher, const struct tr_message 
     int64_t clock = m->clock + tables->before, seen = m->seen + tables->before;
     tr_update u = {.pusher = pusher,
                    .clock = clock,
-                   /* the pusher has seen at least its own `clock` updates */
-                   .seen = seen < clock ? clock : seen,
+                   .seen = seen < clock ? clock : seen, /* at least the pusher's own `clock` updates */
                    .version = clock,
                    .n = n,
                    .unit = unit,

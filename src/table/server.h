@@ -55,9 +55,8 @@ struct tr_reply_head {
 struct tr_sending {
     struct tr_sending *next;
     MPI_Request sent, acknowledged;
-    /* counter of messages in flight, decremented when the message is complete; may be NULL */
-    uint32_t *pending;
-    size_t room; /* size of the body's buffer in bytes */
+    uint32_t *pending; /* counter of messages in flight; may be NULL */
+    size_t room;       /* size of the body's buffer in bytes */
     _Alignas(16) struct tr_message header;
     unsigned char body[];
 };

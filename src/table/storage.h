@@ -142,8 +142,7 @@ struct tr_sparse_row {
 /* A row that was read or copied. Initialize the struct with zeros; the caller frees `column` and `value`. */
 struct tr_sparse_entries {
     uint32_t n;
-    /* column and value (float or int32_t) of each entry; NULL until tr_sparse_reserve() */
-    uint32_t *column, *value;
+    uint32_t *column, *value; /* columns and values (float or int32_t); may be NULL */
     size_t column_room, value_room;
 };
 

@@ -15,8 +15,7 @@ struct clock_board {
     struct clock_line node;  /* minima and maxima over the ranks of this node */
     struct clock_line rank[];
 };
-/* words of an activity line: the members of struct tr_rank_seen, with times in µs */
-enum { DOES, REACHED, COMPUTED, SERVED, HELD };
+enum { DOES, REACHED, COMPUTED, SERVED, HELD }; /* words of an activity line: tr_rank_seen with times in µs */
 
 struct tr_clock {
     tr_context *tr;

@@ -80,12 +80,11 @@ struct tr_table {
     bool lockstep;           /* the job runs under BSP */
     struct tr_wire wire;     /* encoding and precision of values in messages */
     struct tr_filter filter; /* holds back parts of updates that are sent as messages */
-    /* the table is updated in every `every`-th clock, from clock `first` on (tr_table_update_every()) */
-    int64_t every, first;
-    bool rests;           /* the table is resting: declared as unused by tr_table_rest() */
-    bool merges_shared;   /* updates are merged in shared memory, not in rounds (merge.c) */
-    bool left_out;        /* checkpoints do not contain the table (tr_table_leave_out()) */
-    const char *fallback; /* name of the table to read from checkpoints that lack this table, or NULL */
+    int64_t every, first;    /* updated in every `every`-th clock, from clock `first` on */
+    bool rests;              /* the table is resting: declared as unused by tr_table_rest() */
+    bool merges_shared;      /* updates are merged in shared memory, not in rounds (merge.c) */
+    bool left_out;           /* checkpoints do not contain the table (tr_table_leave_out()) */
+    const char *fallback;    /* name of the table to read from checkpoints that lack this table, or NULL */
 
     /* ---- storage (storage.h) ---- */
     /* kind of storage; both false: dense. Only the server itself can read a hash or sparse share */
@@ -93,23 +92,19 @@ struct tr_table {
     struct tr_hashmap *map; /* this rank's share with hash storage: array 0 holds the values; or NULL */
     struct tr_sparse *sparse_share; /* this rank's share of sparse rows, or NULL */
     uint64_t share_units;           /* number of units of this rank's dense share, or 0 */
-    /* share[s]: dense share of server s; NULL if this rank cannot read it directly */
-    void **share;
-    /* line[s]: the line behind the share of server s; NULL if it is on another node */
-    struct tr_share_line **line;
-    struct tr_shm memory; /* contains the dense shares of this node */
-    MPI_Win window;       /* RMA window over all dense shares; MPI_WIN_NULL: not needed */
+    void **share;                   /* share[s]: dense share of server s; NULL: not readable directly */
+    struct tr_share_line **line;    /* line[s]: the line behind share s; NULL: on another node */
+    struct tr_shm memory;           /* contains the dense shares of this node */
+    MPI_Win window;                 /* RMA window over all dense shares; MPI_WIN_NULL: not needed */
 
     /* ---- each of these is private to the file that is named ---- */
-    struct tr_use *use; /* server.c: the server function; NULL: updates are added */
-    /* server.c: registered key sets, and updates that are held until they may become visible */
-    struct tr_serving *serving;
+    struct tr_use *use;                   /* server.c: the server function; NULL: updates are added */
+    struct tr_serving *serving;           /* server.c: registered key sets, and updates that are held back */
     struct tr_merge *merge;               /* merge.c; NULL: updates are not merged in this stage */
     struct tr_rows *rows;                 /* rows.c: pulls and pushes of rows */
     struct tr_node_pull *node_pulls;      /* node.c: linked list of the node pulls of this table */
     struct tr_subscription *subscription; /* node.c: the subscription of this stage, or NULL */
-    /* node.c: the subscription of the stage that is being opened, or NULL */
-    struct tr_subscription *subscribing;
+    struct tr_subscription *subscribing;  /* node.c: the subscription of the stage being opened, or NULL */
     uint32_t next_tag;       /* view.c, node.c: tag of the next key set that this rank registers */
     uint32_t updating_views; /* view.c: number of this worker's views whose updates are merged */
 };

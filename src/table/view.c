@@ -13,9 +13,8 @@ enum { SLOTS = 4 }; /* maximum number of requests of one read in flight */
 /* A request in flight. */
 struct tr_slot {
     MPI_Request received;
-    uint32_t first, n; /* the request asks for units first .. first + n - 1 of the segment */
-    /* the body of this message receives the answer: a tr_reply_head, then values */
-    struct tr_sending *answer;
+    uint32_t first, n;         /* the request asks for units first .. first + n - 1 of the segment */
+    struct tr_sending *answer; /* its body receives the answer: a tr_reply_head, then values */
 };
 
 /* ---- opening ---- */

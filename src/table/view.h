@@ -109,16 +109,15 @@ struct tr_view_state {
     void *into;
     int64_t holds;                  /* view.value contains all updates of clocks < holds */
     struct tr_node_pull *node_pull; /* reads from some of the servers; NULL: from none */
-    /* the stage of the view will not run again, so the view can only be closed */
-    bool ended;
-    bool lent;                    /* view.delta lies in memory of the merge */
-    char *merged_value;           /* values that the last merge has brought, or NULL */
-    int64_t merged_for;           /* first clock for which merged_value is valid; -1: none */
-    void *ahead;                  /* buffer of a prefetch (tr_view_prefetch()), or NULL */
-    int64_t ahead_clock;          /* clock that the prefetch is for */
-    bool ahead_wanted;            /* the prefetch was called, but may not read yet */
-    bool ahead_started;           /* the prefetch is running or complete */
-    struct tr_group_share *group; /* NULL unless use is TR_VIEW_GROUP and the group has several members */
+    bool ended;                     /* its stage will not run again, so the view can only be closed */
+    bool lent;                      /* view.delta lies in memory of the merge */
+    char *merged_value;             /* values that the last merge has brought, or NULL */
+    int64_t merged_for;             /* first clock for which merged_value is valid; -1: none */
+    void *ahead;                    /* buffer of a prefetch (tr_view_prefetch()), or NULL */
+    int64_t ahead_clock;            /* clock that the prefetch is for */
+    bool ahead_wanted;              /* the prefetch was called, but may not read yet */
+    bool ahead_started;             /* the prefetch is running or complete */
+    struct tr_group_share *group;   /* NULL unless use is TR_VIEW_GROUP and the group has several members */
 };
 
 /* Poll function: progresses pulls and pushes of all open views. what: the tr_tables. */
@@ -334,16 +333,14 @@ struct tr_subscription {
     int members, member;    /* number of workers of this node; index of this rank among them, or -1 */
     uint32_t chunk, chunks; /* positions per chunk of a share; number of chunks */
 
-    size_t units;         /* number of rows in the node's union; row i of the union is in slot i */
-    struct tr_plan slice; /* plan of the rows that this rank receives for the node */
-    char *slice_value;    /* values of this slice: part of `value` */
-    struct tr_shm memory; /* contains `arrived` and `value` */
-    /* arrived[p]: number of the merge that brought the rows of part p; NULL: no rows arrive */
-    _Atomic int64_t *arrived;
-    char *value;   /* values of the row in each slot */
-    int64_t merge; /* number of merges in which this rank has taken part */
-    /* number of the latest merge, whose rows a pull delivers; 0: no merge in this stage yet */
-    int64_t wanted;
+    size_t units;             /* number of rows in the node's union; row i of the union is in slot i */
+    struct tr_plan slice;     /* plan of the rows that this rank receives for the node */
+    char *slice_value;        /* values of this slice: part of `value` */
+    struct tr_shm memory;     /* contains `arrived` and `value` */
+    _Atomic int64_t *arrived; /* arrived[p]: merge that brought the rows of part p; NULL: none arrive */
+    char *value;              /* values of the row in each slot */
+    int64_t merge;            /* number of merges in which this rank has taken part */
+    int64_t wanted;           /* number of the latest merge; 0: no merge in this stage yet */
 
     /* rows of this worker, sorted by part: rows begin[p] .. begin[p+1]-1 arrive with part p. Row i of these is key[place[i]] */
     uint32_t *begin, *place, *slot;
