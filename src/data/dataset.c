@@ -60,14 +60,15 @@ int tr_data_format(const tr_job *job, const struct tr_files *files, enum tr_form
 {
     enum tr_format looks = TR_FORMAT_AUTO, wanted = (enum tr_format)job->data.format;
     TR_TRY(tr_format_detect(files, &looks));
-    if (wanted == TR_FORMAT_AUTO) { /* the detected format if the class reads it, else its first */
+    /* takes the detected format if the model class reads it, otherwise the first format of the class */
+    if (wanted == TR_FORMAT_AUTO) {
         const char *const *words = job->class->data_formats;
         wanted = tr_format_named(words[0]);
         for (size_t i = 0; words[i]; i++)
             if (tr_format_named(words[i]) == looks) wanted = looks;
     }
     if (wanted == TR_FORMAT_HDF5 && looks == TR_FORMAT_CSV && files->file[0].hdf5)
-        wanted = looks; /* an HDF5 file with named columns */
+        wanted = looks; /* such an HDF5 file has named columns, and is read as csv */
     *format = wanted;
     if ((looks == TR_FORMAT_HDF5) != (wanted == TR_FORMAT_HDF5))
         return tr_fail(TR_ERR_DATA, "%s: %s, expected data.format: %s", files->file[0].path,
@@ -204,7 +205,8 @@ static int read_range(tr_data *data, const tr_data *like, struct loading *loadin
     struct tr_matrix none = {0}, *rows = s->on_disk ? &none : &s->rows;
     int status = triples ? tr_read_triples(&s->files, worker, workers, &options, &in->triples, &in->report)
                          : tr_read_matrix(&s->files, worker, workers, &options, rows, &in->report);
-    if (status == TR_OK && options.places) { /* offsets become origins, which include the file */
+    /* converts offsets in files to origins (tr_origin()), which include the index of the file */
+    if (status == TR_OK && options.places) {
         uint64_t *place = s->row_number;
         for (size_t i = 0; i < in->runs.n; i++)
             for (uint64_t k = 0; k < in->runs.run[i].rows; k++, place++)
@@ -240,7 +242,7 @@ static int read_files(tr_data *data, const tr_data *like, struct tr_reading *in)
     return status;
 }
 
-/* Totals of all workers. */
+/* Sums over all workers, and lowest and highest index of a column. */
 struct totals {
     uint64_t rows, nonzeros, skipped, unlabelled;
     int64_t lowest, highest, queries;
@@ -650,14 +652,14 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     if (!decided && filled >= 0.5) s->full = s->form & TR_DATA_DENSE || tr_scale_is_wanted(data);
     else if (!decided && filled >= 0.2) TR_TRY(tr_scale_would_centre(data, &s->full));
     if (hdf5 && s->full)
-        data->total_nonzeros = data->total_rows * data->columns; /* also zeros that are not stored */
+        data->total_nonzeros = data->total_rows * data->columns; /* dense rows: counts zeros, too */
     bool fills = s->full && works;
     TR_TRY(tr_agree(tr, fills ? tr_matrix_make_dense(&s->rows, (size_t)data->columns) : TR_OK));
     TR_TRY(tr_scale_rows(data, like));
     TR_TRY(tr_agree(tr, works ? finish_rows(data, in) : TR_OK));
     if (!s->on_disk) return TR_OK;
 
-    if (works) { /* the second pass writes the rows */
+    if (works) { /* workers read the files again: the second pass writes the rows */
         struct tr_reading second = {.writer = in->writer, .second = true, .seen = in->seen};
         status = read_range(data, like, NULL, &second);
         if (status == TR_OK) status = tr_disk_end(&second.writer);
@@ -767,7 +769,8 @@ static int fill_triples(tr_data *data, const tr_data *like, struct tr_reading *i
         size_t first = 0;
         while (first + 1 < s->files.n && s->files.file[first].size == 0) first++;
         in->columns = (size_t)s->heads[first].words;
-        data->columns = like ? like->columns : in->columns; /* one vocabulary for both data sets */
+        /* test data have the vocabulary of the training data */
+        data->columns = like ? like->columns : in->columns;
         data->row_numbers = tr_docword_base(&s->files, s->heads, s->files.n);
         status = tr_docword_check(&s->files, s->heads, in->records);
     }
@@ -862,7 +865,8 @@ static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_
     if (held_out.to > 0)
         fprintf(text, " %s %a to %a of %llu", part & TR_DATA_TEST ? "the" : "without the", held_out.from,
                 held_out.to, (unsigned long long)job->seed);
-    const char *const *formats = job->class->data_formats; /* data.format auto depends on them */
+    /* the class is part of the key, because data.format: auto depends on its formats */
+    const char *const *formats = job->class->data_formats;
     for (size_t i = 0; job->data.format == TR_FORMAT_AUTO && formats[i]; i++)
         fprintf(text, " %s", formats[i]);
     print_files(text, files);
@@ -903,7 +907,8 @@ static void store_release(tr_context *tr, struct tr_store **store, bool forgot)
     *store = NULL;
     if (!s) return;
     if (--s->users > 0) {
-        if (!forgot && s->held) s->readers--; /* not freed: the next task may need them */
+        /* the non-zeros are not freed, because the next task may need them */
+        if (!forgot && s->held) s->readers--;
         else if (!forgot) store_forget(s);
         return;
     }
@@ -969,7 +974,8 @@ static int store_find(tr_context *tr, const struct tr_files *files, enum tr_data
     *store = tr->stores ? tr->stores->first : NULL;
     while (*store && ((*store)->forgotten || strcmp((*store)->key, key) != 0)) *store = (*store)->next;
 
-    /* All ranks must find the same store: some may have forgotten its non-zeros, or see another version of a file. */
+    /* All ranks must use the same store. They may find different ones: some ranks have forgotten its non-zeros, or see another
+     * version of a file. */
     uint64_t number = *store ? (*store)->number : 0, bounds[2] = {number, ~number};
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MIN, tr->world, &request);
@@ -1074,7 +1080,7 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     TR_CLOSED_BY(tr_files_close) struct tr_files files = {.n = 0};
     TR_FREED struct tr_data_user *user = NULL;
     struct tr_store *store = NULL;
-    TR_TRY(tr_agree(tr, TR_OK)); /* a rank that has failed before this call ends here */
+    TR_TRY(tr_agree(tr, TR_OK)); /* if a rank has failed before this call, all ranks return here */
     char folders[4096] = "";     /* ranks on other hosts may not have the environment variables of rank 0 */
     const char *mine = getenv("TRIREME_DATA");
     if (tr->rank == 0 && mine) snprintf(folders, sizeof folders, "%s", mine);
