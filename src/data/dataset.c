@@ -1109,6 +1109,12 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
         tr->trained_on.columns = user->data.columns;
         tr->trained_on.nonzeros = user->data.total_nonzeros;
         tr->trained_on.dense = user->data.dense;
+        bool ratings = user->data.format == TR_FORMAT_RATINGS,
+             tokens = user->data.format == TR_FORMAT_DOCWORD;
+        tr->trained_on.rate = ratings ? "ratings/s" : tokens ? "tokens/s" : "rows/s";
+        tr->trained_on.units = ratings  ? (double)user->data.total_nonzeros
+                               : tokens ? user->data.total_values
+                                        : (double)user->data.total_rows;
     }
     *out = &user->data;
     user = NULL;

@@ -175,6 +175,10 @@ void tr_errors_add(struct tr_errors *e, const struct tr_loss *loss, double shape
     e->weight += weight;
     e->squares += weight * error * error;
     e->absolutes += weight * fabs(error);
+    if (y != 0) {
+        e->parts += weight * fabs(error / y);
+        e->nonzero += weight;
+    }
     if (loss->metric_times > 0) e->loss += weight * loss->metric_times * loss->value(margin, y, shape);
     if (weight > 0) e->mean += weight * from_old / e->weight;
     e->spread += weight * from_old * (y - e->mean);
@@ -185,6 +189,7 @@ int tr_errors_figures(const struct tr_errors *e, tr_query *q, const struct tr_lo
     double n = e->weight, r2 = e->spread > 0 ? 1 - e->squares / e->spread : (double)NAN;
     TR_TRY(tr_figure(q, "rmse", sqrt(e->squares / n), "%.6f", sqrt(e->squares / n)));
     TR_TRY(tr_figure(q, "mae", e->absolutes / n, "%.6f", e->absolutes / n));
+    if (e->nonzero > 0) TR_TRY(tr_figure(q, "mape", e->parts / e->nonzero, "%.6f", e->parts / e->nonzero));
     if (loss && loss->metric_times > 0) TR_TRY(tr_figure(q, loss->metric, e->loss / n, "%.6f", e->loss / n));
     return tr_figure(q, "r2", r2, "%.6f", r2);
 }

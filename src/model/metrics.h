@@ -99,6 +99,7 @@ bool tr_test_metrics_better(const struct tr_test_metrics *metrics, double value,
 struct tr_errors {
     double weight;             /* Σ w, the weights of the rows */
     double squares, absolutes; /* Σ w (prediction - y)², Σ w |prediction - y| */
+    double parts, nonzero;     /* of the targets other than 0: Σ w |prediction - y| / |y|, Σ w */
     double loss;               /* Σ w × loss × metric_times; 0 if metric_times is 0 */
     double mean, spread;       /* running mean of the targets y, and Σ w (y - mean)² (Welford) */
 };

@@ -46,7 +46,7 @@ static struct shown derive(const struct tr_display *d, const struct tr_progress_
     if (isfinite(e->objective)) snprintf(s.objective.text, sizeof s.objective.text, "%.8g", e->objective);
     if (isfinite(e->gap))
         snprintf(s.gap.text, sizeof s.gap.text, "%s%.2e", row->exact && !e->estimated ? "" : "~", e->gap);
-    s.rate = tr_rate(d->rows ? epochs * (double)d->rows : epochs);
+    s.rate = tr_rate(d->units > 0 ? epochs * d->units : epochs);
     s.time = tr_duration(row->seconds);
     bool estimated;
     double most = tr_display_left(d, row, &estimated);
@@ -63,7 +63,12 @@ static struct shown derive(const struct tr_display *d, const struct tr_progress_
 
 static const char *rate_unit(const struct tr_display *d)
 {
-    return d->rows ? "rows/s" : "epochs/s";
+    return d->units > 0 ? d->rate : "epochs/s";
+}
+
+static int rate_width(const struct tr_display *d)
+{
+    return tr_max_int(8, (int)strlen(rate_unit(d)));
 }
 
 /* A terminal with less than 76 columns shows no rate, with less than 66 no gap either. */
@@ -86,7 +91,7 @@ static void display_show(struct tr_display *d, const struct tr_progress_row *row
         tr_printf(out, "%7s  %9s  %12s", "epoch", "time", d->objective_name);
         if (has_gap(d)) tr_printf(out, "  %9s", "gap");
         for (int k = 0; k < d->metrics; k++) tr_printf(out, "  %8s", d->metric[k]);
-        if (has_rate(d)) tr_printf(out, "  %8s", rate_unit(d));
+        if (has_rate(d)) tr_printf(out, "  %*s", rate_width(d), rate_unit(d));
         tr_printf(out, "  %10s\n", "time left");
     }
     if (d->style == TR_DISPLAY_TABLE) {
@@ -94,7 +99,7 @@ static void display_show(struct tr_display *d, const struct tr_progress_row *row
         if (has_gap(d)) tr_printf(out, "  %9s", s.gap.text);
         for (int k = 0; k < d->metrics; k++)
             fprintf(out, "  %*.5f", tr_max_int(8, (int)strlen(d->metric[k])), row->evaluation.metric[k]);
-        if (has_rate(d)) tr_printf(out, "  %8s", s.rate.text);
+        if (has_rate(d)) tr_printf(out, "  %*s", rate_width(d), s.rate.text);
         tr_printf(out, "  %10s\n", s.left.text);
     }
     if (d->style == TR_DISPLAY_LINES) {

@@ -352,7 +352,8 @@ static int enter(struct tr_monitor *m, enum tr_monitor_state state)
     r->entered = now;
     r->state = state;
     if (state == TR_TRAINING) r->loaded = 1;
-    m->display.rows = m->logged.rows = m->tr->trained_on.rows;
+    m->display.units = m->logged.units = m->tr->trained_on.units;
+    m->display.rate = m->logged.rate = m->tr->trained_on.rate;
     if (!m->writes) return TR_OK;
     tr_live_end();
     end_rows(m);

@@ -152,7 +152,8 @@ struct tr_display {
     enum tr_display_style style;
     FILE *out;
     const char *task; /* name of the task, which starts each line; NULL: a job without tasks */
-    uint64_t rows;    /* number of training rows, for the rate in rows/s; 0: the rate is in epochs/s */
+    double units; /* number of training rows, ratings or tokens, for the rate; 0: the rate is in epochs/s */
+    const char *rate; /* unit of the rate, "rows/s" */
     int64_t seen;     /* number of evaluations so far */
     tr_evaluation shown;
     double shown_epoch, shown_seconds; /* epoch and seconds of the last row that was shown */

@@ -203,6 +203,8 @@ struct tr_context {
     struct {
         uint64_t rows, columns, nonzeros;
         bool dense;
+        const char *rate;   /* unit of the speed of training: "rows/s", "ratings/s" or "tokens/s" */
+        double units;       /* number of rows, ratings or tokens */
     } trained_on;           /* size of the training data, once they are read */
     uint64_t data_digest;   /* rank 0: digest of the training files, known before they are read; 0: unknown */
     struct tr_cache *cache; /* folders that cache data for the next start; NULL before data are read */

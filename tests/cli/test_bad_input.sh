@@ -102,8 +102,8 @@ printf '1 -1:1 2:3\n0 1:1 2:4\n1 1:2 2:9\n' >first # in the first line, too, whi
 refuses_alone 65 "first:1: '-1:1': the index is negative" $good data.train=first
 printf '1,2 1:1 2:3\n2,3 1:1 2:4\n' >several
 refuses_alone 65 "several:1: '1,2': several labels" $good data.train=several
-printf '1 1:1\n7 1:1\n' >strange
-refuses 65 "strange: label 7, expected -1 or 1" $good data.test=strange
+printf '8 1:1\n7 1:1\n' >strange
+refuses 65 "data.test: none of its labels (7 ... 8) occurs in data.train, expected some of -1 ... 1" $good data.test=strange
 printf '# nothing\n\n' >comments
 refuses_alone 66 "comments: there is no record" $good data.test=comments
 printf '1 1:1\n1 2:1 x\n-1 2:x\n-1 2:1\n1 1:1\n' >bad

@@ -70,6 +70,14 @@ for ranks in 1 2; do
     run treequantile $ranks job.yaml data.train=number.csv data.test=number.test.csv model.type=trees model.objective=quantile model.quantile=0.8
     "$trireme" predict treequantile number.test.csv >p && right treequantile number p 0.8
 done
+# evaluate prints the same
+for model in quantile treequantile; do
+    "$trireme" predict $model number.test.csv >p && judged number p 0.8 >expected
+    "$trireme" evaluate $model number.test.csv >said 2>/dev/null
+    while read -r metric value; do
+        near "$(awk -v name=$metric '$1 == name { print $2 }' said)" "$value" 2e-5 || fail "$model: evaluate: $metric, expected $value: $(cat said)"
+    done <expected
+done
 is "the default for a quantile" "$(of treequantile metric)" pinball
 is "the default for classes" "$(of twologistic metric)" log_loss
 run multi 1 job.yaml data.train=three.csv data.test=three.test.csv model.type=svm && grep -q hinge_loss multi/summary.json || fail "svm: no hinge_loss"

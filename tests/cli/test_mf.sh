@@ -21,7 +21,7 @@ printf 'data: {train: train, test: test}\nmodel: {type: mf, rank: 4, bias: yes, 
 run one 1 job.yaml
 run three 3 job.yaml
 run again 3 job.yaml
-grep -q '^epoch 30.00 .* train rmse [0-9.]*  test rmse ' one.out || fail "progress: $(cat one.out)"
+grep -q '^epoch 30.00 .* train rmse [0-9.]*  test rmse [0-9.]*  ratings/s ' one.out || fail "progress: $(cat one.out)"
 for folder in one three; do
     holds "$folder: rmse" "$(of $folder test_rmse) < 0.3"
     json=$("$trireme" evaluate $folder/model.h5 test --json 2>/dev/null) || fail "$folder: evaluate: exit $?"

@@ -151,8 +151,8 @@ refuses "data as output, by a link" 64 "cannot be the output as well" "$trireme"
 refuses "converted into itself" 64 "cannot be the output as well" "$trireme" convert real test test
 head -500 two | cmp -s - test && "$trireme" inspect runs/one >/dev/null || fail "an input was written over"
 refuses "probability" 64 "expects a logistic model" "$trireme" predict runs/reg real --probability
-printf '1 1:1\n7 1:1\n' >strange
-refuses "unknown label" 65 "strange:2: label 7, expected 1 or 2" "$trireme" evaluate runs/one strange
+printf '8 1:1\n7 1:1\n' >strange
+refuses "unknown labels" 65 "none of the rows has a label that training has" "$trireme" evaluate runs/one strange
 printf '1 1:1\n1 2:1 1:1\n' >descends
 refuses "bad record" 65 "descends:2: '1:1': the index is smaller" "$trireme" evaluate runs/one descends
 printf '1 0:1\n' >zero

@@ -374,7 +374,8 @@ static char *show_rows(enum tr_display_style style, int64_t rows, double seconds
 {
     tr_stage stage = {.clocks = 1000, .metric = {{"accuracy", true}}};
     open_display(style);
-    display.rows = 100;
+    display.units = 100;
+    display.rate = "rows/s";
     for (int64_t i = 1; i <= rows; i++) {
         struct tr_progress_row row = row_of(i);
         row.seconds = seconds * (double)i;

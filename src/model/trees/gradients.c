@@ -66,7 +66,7 @@ void tr_gradients_of(const struct tr_trees *m, const uint32_t *row, size_t first
         gradients_softmax(score, label, most, sum, m->label_name[output],
                           (float)m->outputs / (float)(m->outputs - 1), n, g, h);
     } else {
-        float parameter = tr_trees_classify(m) ? m->label_name[1] : (float)tr_trees_shape(m);
+        float parameter = tr_trees_classify(m) ? m->label_name[1] : (float)m->shape;
         m->loss->trees.gradients(score, label, n, parameter, g, h);
     }
     if (m->weight) {
@@ -216,12 +216,11 @@ bool tr_trees_is_quantile(const struct tr_trees *m, double *part)
 
 /* ================ evaluation ================ */
 
-struct tr_trees_judged tr_trees_judge(const struct tr_trees *m, float label, const double *margin,
-                                      double shape)
+struct tr_trees_judged tr_trees_judge(const struct tr_trees *m, float label, const double *margin)
 {
     struct tr_trees_judged j = {0};
     if (!tr_trees_classify(m)) {
-        j.loss = m->loss->value(*margin, (double)label, shape);
+        j.loss = m->loss->value(*margin, (double)label, m->shape);
         j.error = (m->loss->mean ? m->loss->mean(*margin) : *margin) - (double)label;
         return j;
     }
@@ -229,7 +228,7 @@ struct tr_trees_judged tr_trees_judge(const struct tr_trees *m, float label, con
     j.as = tr_predicted_class(margin, (size_t)m->outputs);
     if (j.is == m->labels) return j;
     if (!m->loss->joint) {
-        j.loss = m->loss->value(*margin, j.is > 0 ? 1 : -1, shape);
+        j.loss = m->loss->value(*margin, j.is > 0 ? 1 : -1, m->shape);
     } else {
         double most = margin[j.as], total = 0;
         for (size_t k = 0; k < m->outputs; k++) total += exp(margin[k] - most);

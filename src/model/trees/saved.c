@@ -525,7 +525,10 @@ int tr_trees_fields(void *model, tr_fields *f)
         m->loss = tr_loss_of_objective(objective);
         free(objective);
         if (!m->loss) return model_refuse("unknown objective");
+        m->shape = m->loss->shape == TR_SHAPE_NONE ? 0 : (double)NAN;
     }
+    const char *shape = m->loss ? tr_shape_name[m->loss->shape] : NULL;
+    if (shape && (!reads || tr_fields_have(f, shape))) TR_TRY(tr_field_real(f, shape, &m->shape));
     const tr_member numbers[] = {{"trees", TR_FIELD_U64, .value = &trees},
                                  {"nodes", TR_FIELD_U64, .value = &nodes},
                                  {"outputs", TR_FIELD_U64, .value = &m->outputs},

@@ -231,9 +231,10 @@ static int trees_open_rows(struct tr_trees *m)
                       classes);
     }
     TR_TRY(tr_agree(m->tr, trees_check_data(m)));
+    m->shape = tr_loss_shape(m->loss, m->o->delta, m->o->quantile, m->o->power);
     m->outputs = m->loss->joint ? tr_max_size(train->labels, 2) : 1;
     m->metrics = (struct tr_test_metrics){
-        .loss = m->loss, .shape = tr_trees_shape(m), .outputs = (size_t)m->outputs, .joint = m->loss->joint};
+        .loss = m->loss, .shape = m->shape, .outputs = (size_t)m->outputs, .joint = m->loss->joint};
     TR_TRY(tr_agree(m->tr, tr_test_metrics_choose(m->job, &m->metrics)));
     TR_TRY(tr_agree(m->tr, describe_data(m)));
     TR_TRY(tr_agree(m->tr, tr_trees_weigh(m)));
@@ -417,12 +418,12 @@ static int trees_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_trees *m = state;
     size_t n = m->test_rows.n;
-    double margin[MOST_CLASSES], shape = tr_trees_shape(m);
+    double margin[MOST_CLASSES];
     (void)me;
     for (size_t i = m->own_first; i < m->own_first + m->own_rows; i++) {
         double weight = m->weight ? (double)m->weight[i] : 1;
         outputs_of(m, m->score + i, m->rows.n, margin);
-        report->sum[LOSS] += weight * tr_trees_judge(m, m->label[i], margin, shape).loss;
+        report->sum[LOSS] += weight * tr_trees_judge(m, m->label[i], margin).loss;
         report->sum[WEIGHT] += weight;
     }
     if (!m->test) return TR_OK;
@@ -729,9 +730,9 @@ static int trees_evaluate_rows(void *model, tr_query *q, const tr_records *recor
     for (size_t i = 0; i < records->rows.n; i++, out += m->outputs) {
         double weight = records->rows.weight ? (double)records->rows.weight[i] : 1;
         if (!label || isnan(label[i])) return tr_records_fail(records, i, "expected a label");
-        struct tr_trees_judged row = tr_trees_judge(m, label[i], out, 0);
+        struct tr_trees_judged row = tr_trees_judge(m, label[i], out);
         if (!tr_trees_classify(m)) {
-            tr_errors_add(&e->errors, m->loss, 0, *out, (double)label[i], weight);
+            tr_errors_add(&e->errors, m->loss, m->shape, *out, (double)label[i], weight);
         } else {
             double score = m->outputs == 1 ? *out : 0;
             TR_TRY(tr_classified_add(e->classified, row.is, row.as, row.loss, score, weight));
@@ -747,7 +748,7 @@ static int trees_figures(void *model, tr_query *q, uint64_t rows)
     const struct tr_trees_evaluation *e = m->evaluation;
     TR_TRY(tr_rows_figure(q, rows, e->weight));
     if (tr_trees_classify(m)) return tr_classified_figures(e->classified, q, m->label_name, true);
-    return tr_errors_figures(&e->errors, q, m->loss->shape == TR_SHAPE_NONE ? m->loss : NULL);
+    return tr_errors_figures(&e->errors, q, isnan(m->shape) ? NULL : m->loss);
 }
 
 /* ================ inspect ================ */

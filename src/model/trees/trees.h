@@ -316,6 +316,7 @@ struct tr_trees {
     int8_t *direction;   /* model.monotone, per column: 1 up, -1 down, 0 free; NULL: no constraints */
     size_t initial;      /* number of trees of model.init */
 
+    double shape;                   /* of the loss; NaN: an older model, which does not contain it */
     struct tr_test_metrics metrics; /* metrics of the test rows during training */
 
     /* the tree that grows now */
@@ -366,11 +367,6 @@ static inline bool tr_trees_classify(const struct tr_trees *m)
     return tr_loss_classifies(m->loss);
 }
 
-static inline double tr_trees_shape(const struct tr_trees *m)
-{
-    return tr_loss_shape(m->loss, m->o->delta, m->o->quantile, m->o->power);
-}
-
 /* Returns the class of a label. Of two classes, the larger label is class 1. */
 size_t tr_trees_class_of(const struct tr_trees *m, float label);
 
@@ -419,8 +415,7 @@ struct tr_trees_judged {
     size_t as;    /* predicted class */
     double error; /* if labels are numbers: prediction minus label */
 };
-struct tr_trees_judged tr_trees_judge(const struct tr_trees *m, float label, const double *margin,
-                                      double shape);
+struct tr_trees_judged tr_trees_judge(const struct tr_trees *m, float label, const double *margin);
 
 /* Returns whether the values of leaves are quantiles of the residuals. *part: which quantile, 0 .. 1. */
 bool tr_trees_is_quantile(const struct tr_trees *m, double *part);
