@@ -185,8 +185,8 @@ size_t tr_data_part_end(const tr_data *data, const tr_worker *me);
  */
 size_t tr_data_ready(const tr_data *data, size_t first, size_t n);
 
-/* Fills order with a random order of the rows first .. first + n - 1, which must be all rows of this worker. Rows on disk
- * are mixed within groups of blocks from the whole file. */
+/* Fills `order` with a random order of the rows first .. first + n - 1, which must be all rows of this worker. Rows on disk are
+ * shuffled within groups of blocks; the blocks of a group are drawn from the whole file. */
 void tr_data_permute(const tr_data *data, struct tr_rng *rng, size_t first, size_t n, uint32_t *order);
 
 /* As tr_data_ready(), for the rows order[at] .. order[at + n - 1]. */

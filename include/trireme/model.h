@@ -368,7 +368,7 @@ typedef struct tr_data_size {
     const char *format;   /* word of data.format, for example "libsvm" */
     double text;          /* bytes of uncompressed text */
     double features;      /* libsvm, csv: number of features */
-    double values;        /* libsvm: number of distinct values of a feature, at most 256 */
+    double values;        /* libsvm: estimated number of distinct values in the file, at most 256 */
     double records;       /* number of rows of csv, or of lines of ratings and docword */
     double users, items;  /* ratings: number of users and of items */
     double words, tokens; /* docword: number of words in the vocabulary and of tokens */

@@ -501,7 +501,8 @@ static int weights_set(tr_data *data, struct tr_reading *in)
     return status;
 }
 
-/* Replicates the rows if all members of the group have them, and replaces columns by indices of keys. */
+/* Makes one copy of the rows for the whole group if data.partition gives all members the same rows, and replaces columns by indices
+ * of keys. */
 static int finish_rows(tr_data *data, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;

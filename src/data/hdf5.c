@@ -951,7 +951,8 @@ static int hdf5_add_lists(struct hdf5_pass *p, uint64_t first, const uint64_t *b
         value = m->value + r->nonzeros;
     }
     bool clean = tr_are_finite(value, pairs);
-    size_t falls = count_falls(index, pairs); /* rows ascend if columns fall only between rows */
+    /* number of places where the column does not increase; places between two rows are subtracted: 0 if all rows ascend */
+    size_t falls = count_falls(index, pairs);
     for (size_t i = 1; i < n; i++) {
         size_t at = (size_t)(begin[i] - begin[0]);
         if (begin[i + 1] > begin[i] && at > 0) falls -= index[at] <= index[at - 1];

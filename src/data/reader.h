@@ -29,9 +29,10 @@ struct tr_head {
     uint64_t rows, chunk_rows;           /* hdf5: number of rows; rows per HDF5 chunk, 0: no chunks */
     /* hdf5. sparse: the file has lists of non-zeros; full: rows are dense in memory; labelled: rows have labels */
     bool sparse, full, labelled;
-    bool from_one;                /* hdf5: column 0 has index 1 in files of text */
-    bool named;                   /* hdf5: columns have names, so the file is read as csv: see hdf5.h */
-    uint64_t label_column;        /* hdf5, if named: index of the label column; `fields`: none */
+    bool from_one; /* hdf5: column 0 has index 1 in files of text */
+    bool named;    /* hdf5: columns have names, so the file is read as csv: see hdf5.h */
+    uint64_t
+        label_column; /* hdf5 with named columns: index of the label column; equal to `fields` if there is none */
     bool text_rows, text_columns; /* ratings: the user or the item of the first record is no number */
     int label;                    /* csv: probable label column, TR_LABEL_* */
     bool header;                  /* csv: the first line has the names of the columns */

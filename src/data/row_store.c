@@ -690,7 +690,8 @@ static int cache_restore(tr_data *data)
     if (h.arrays != 0) {
         size_t member = shared ? (size_t)s->tr->me.member : 0,
                members = shared ? (size_t)s->tr->layout.group_size : 1;
-        if (s->on_disk) members = 0; /* sums of blocks are checked when a pass reads them */
+        if (s->on_disk)
+            members = 0; /* checks no checksums now: a pass checks those of the blocks that it reads */
         TR_TRY(row_file_open(c->rows, h.generation, TR_ROW_ARRAYS, member, members, &s->file));
         tr_row_store_attach(data, h.arrays);
     }
@@ -737,7 +738,7 @@ int tr_row_store_find(tr_data *data, const char *what, const char *key, bool *fo
     if (most[1] || !most[0])
         tr_say(tr, "note:          the kept %s belong to other files or ranks, or are damaged", what);
 
-    /* Undo cache_restore(): all ranks read the input files, because at least one rank has not found its files. */
+    /* Undo cache_restore(): at least one rank has not found its row files of the earlier start, so all ranks read the input files. */
     tr_data_free_head(data);
     tr_row_file_close(&s->file);
     *s = before;

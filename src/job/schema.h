@@ -1,4 +1,4 @@
-/* Tables of keys, and conversion of values from and to text: interface between the files of job/. */
+/* Tables of the keys of job files, and conversion of their values from and to text: interface between the files of job/. */
 #ifndef TR_JOB_SCHEMA_H
 #define TR_JOB_SCHEMA_H
 

@@ -558,28 +558,27 @@ void tr_test_metrics_add(const struct tr_test_metrics *m, const double *margin, 
     struct judged row = judge(m, margin, target);
     double from = target - m->origin;
     for (size_t i = 0; i < m->n; i++, sum += TR_METRIC_SUMS / TR_METRICS) {
-        double w = weight;
         if (isnan(target) && m->kind[i] != ACCURACY && m->kind[i] != F1) continue;
-        sum[0] += w;
+        sum[0] += weight;
         switch ((enum metric_kind)m->kind[i]) {
-        case LOSS: sum[1] += w * m->loss->metric_times * row.loss; break;
-        case ACCURACY: sum[1] += w * (row.as == row.is); break;
-        case BRIER: sum[1] += w * row.brier; break;
+        case LOSS: sum[1] += weight * m->loss->metric_times * row.loss; break;
+        case ACCURACY: sum[1] += weight * (row.as == row.is); break;
+        case BRIER: sum[1] += weight * row.brier; break;
         case F1:
-            sum[1] += w * (row.as == 1 && row.is == 1);
-            sum[2] += w * (row.as == 1);
-            sum[3] += w * (row.is == 1);
+            sum[1] += weight * (row.as == 1 && row.is == 1);
+            sum[2] += weight * (row.as == 1);
+            sum[3] += weight * (row.is == 1);
             break;
-        case RMSE: sum[1] += w * row.error * row.error; break;
-        case MAE: sum[1] += w * fabs(row.error); break;
+        case RMSE: sum[1] += weight * row.error * row.error; break;
+        case MAE: sum[1] += weight * fabs(row.error); break;
         case MAPE:
-            if (target != 0) sum[1] += w * fabs(row.error / target);
-            else sum[0] -= w; /* the relative error of target 0 is not defined: omits the row */
+            if (target != 0) sum[1] += weight * fabs(row.error / target);
+            else sum[0] -= weight; /* the relative error of target 0 is not defined: omits the row */
             break;
         case R2:
-            sum[1] += w * row.error * row.error;
-            sum[2] += w * from;
-            sum[3] += w * from * from;
+            sum[1] += weight * row.error * row.error;
+            sum[2] += weight * from;
+            sum[3] += weight * from * from;
             break;
         case METRIC_KINDS: break;
         }

@@ -35,8 +35,9 @@ struct tr_rotation {
     bool halted;   /* a block could not be given, because a member has failed */
     bool closes; /* tr_rotation_close() is running: members give their missing blocks even after a failure */
     int64_t given; /* number of rounds that have ended */
-    size_t parts;  /* maximum number of messages per block, unless these would exceed MESSAGE bytes */
-    bool shares;   /* blocks are in shared memory; false: blocks are sent by messages */
+    size_t
+        parts; /* number of messages into which a block is divided; more if a message would exceed MESSAGE bytes */
+    bool shares; /* blocks are in shared memory; false: blocks are sent by messages */
     /* Communicator of the members. That of the worker set may be closed before, or have an incomplete sum after a failure. */
     MPI_Comm comm;
     struct tr_shm memory; /* shares: a part for each member, with the blocks that it has first */

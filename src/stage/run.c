@@ -56,7 +56,8 @@ static bool limit_slowest_clock(const struct tr_stage_run *run, int64_t *clock)
     return true;
 }
 
-/* Under BSP: returns the maximum of the clock limit, so that a pause at the limit is reached soon. */
+/* Under BSP: returns the highest clock to which the limit may be raised now. It is only a little ahead of the slowest worker, so
+ * that a pause, which begins at the limit, begins soon. */
 static int64_t limit_horizon(struct tr_stage_run *run)
 {
     int64_t clock;

@@ -44,7 +44,7 @@ struct tr_checked_area {
     uint64_t sum;          /* index of the checksum of the first piece among all sums */
 };
 
-/* Returns the bytes of a header with these numbers of areas and sums, and bytes of the directory. */
+/* Returns the size in bytes of a header with these numbers of areas and sums, and a directory of `directory` bytes. */
 uint64_t tr_checked_header_bytes(uint64_t areas, uint64_t sums, uint64_t directory);
 
 /* ---- writing ---- */

@@ -355,8 +355,9 @@ struct entry {
 /* A server's access to the part of a worker. */
 struct source {
     const struct line *line;
-    const char *delta;         /* delta of this worker; NULL: the worker pushes nothing */
-    struct tr_segment segment; /* the worker's units at this server; arrays lie in the part */
+    const char *delta; /* delta of this worker; NULL: the worker pushes nothing */
+    struct tr_segment
+        segment; /* the worker's units at this server; its arrays lie in the worker's part of the shared memory */
 };
 
 struct shared_merge {

@@ -988,8 +988,8 @@ int tr_replica_add(tr_replica *l, const tr_key *keys, size_t n, const void *delt
 
 /* ======== taking and giving ======== */
 
-/* Replaces n values of the table (value) by their differences from `now`, and `now` by value + difference. This sum is what the
- * table will contain; it may differ from `now` by rounding. Returns whether any difference is not zero. */
+/* For n values: d = *now - *value. Sets *now to *value + d, which the table will contain and which may differ from *now by rounding,
+ * and *value to d. Returns whether any d is not zero. */
 static bool replica_differ(enum tr_dtype dtype, size_t n, void *now, void *value)
 {
     bool some = false;

@@ -806,7 +806,7 @@ size_t tr_rows_memory(const struct tr_table *t)
 
 void tr_rows_pushed(struct tr_table *t)
 {
-    /* in lockstep, `holds` alone says which updates a fetch contains */
+    /* in lockstep `after` is not used: the number `holds` of a fetch says which updates it contains */
     if (!t->rows || !t->rows->cache.head || t->lockstep) return;
     t->rows->after = tr_cache_number(&t->rows->cache);
 }

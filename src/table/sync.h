@@ -80,7 +80,7 @@ enum tr_clock_word {
     TR_CLOCK_WRITTEN, /* `written`: all updates of the rank for clocks < written are in the tables */
     TR_CLOCK_READ,    /* `read`: the worker has finished reading for clocks < read */
     TR_CLOCK_PUSHED,  /* `pushed`, BSP: rows that the worker pushed in clocks < pushed are at the servers */
-    TR_CLOCK_VERSION, /* `version`: all shares of the server have an update of clock version - 1 (DynSGD) */
+    TR_CLOCK_VERSION, /* `version` v: each share of the server has received an update of clock v - 1 from some worker (DynSGD) */
     TR_CLOCK_MINIMA,
     /* words of which ranks read the maximum over all ranks */
     TR_CLOCK_ASKED = TR_CLOCK_MINIMA, /* number of the latest evaluation that a worker asks for */

@@ -497,7 +497,9 @@ static int saved_describe(struct tr_linear *m)
     s->labels = tr_linear_classifies(m) ? tr_max_size(m->outputs, 2) : 0;
     TR_TRY(tr_agree(m->tr, TR_NEW(&s->label, s->labels)));
     for (size_t k = 0; k < s->labels && m->outputs > 1; k++) s->label[k] = train->label[k];
-    if (s->labels > 0 && m->outputs == 1) { /* the larger label is positive; the other label may not occur */
+    if (s->labels > 0 &&
+        m->outputs ==
+            1) { /* the larger label is positive; if rows have only one label, the other one is invented */
         s->label[0] = train->labels > 0 ? train->label[train->labels - 1] : 0;
         s->label[1] = train->labels > 1 ? train->label[0] : s->label[0] > 0 ? -s->label[0] : s->label[0] - 1;
     }

@@ -398,8 +398,8 @@ struct tr_als_arena {
 struct tr_als_limits {
     size_t arena_bytes; /* maximum bytes of rows of the other side */
     size_t sums_bytes;  /* maximum bytes of sums that are extended while rows arrive */
-    double worth;       /* minimum number of ratings for which the sums of a row are extended */
-    double quantum;     /* minimum time of computation between two polls, in seconds; default 0 */
+    double worth;   /* rows with fewer ratings keep no sums: theirs are computed when all ratings are there */
+    double quantum; /* minimum time of computation between two polls, in seconds; default 0 */
 };
 
 struct tr_mf_als {

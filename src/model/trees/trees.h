@@ -150,7 +150,7 @@ static inline uint32_t tr_bin_of_byte(const struct tr_column_bins *c, uint32_t f
 }
 
 /* Returns the bin of a row in a column that has more than one bin. If the row has no number and the column has no bin for missing
- * numbers, bytes return the column's number of bins, and lists return the bin of 0. */
+ * numbers, the result is the column's number of bins if rows are stored as bytes, and the bin of 0 if they are stored as lists. */
 uint32_t tr_bin_of_sparse(const struct tr_bins *bins, const struct tr_binned *rows, size_t row,
                           size_t column);
 static inline uint32_t tr_bin_of(const struct tr_bins *bins, const struct tr_binned *rows, size_t row,

@@ -60,8 +60,7 @@ struct turns {
 
 /* Sets turns and m->clocks_per_epoch from solve.batch and sync.push. workers: number of copies of w, which determines the default.
  *
- * Each merge makes progress on several nodes, so that more merges per pass need fewer passes, down to the number on one node
- * (passes of two nodes to a gap of 1e-3 with 1, 4 and 16 turns in a pass: amazon-access 172, 41 and 15, rcv1 15, 4 and 4). But each
+ * On several nodes, more merges per pass reduce the number of passes, at best to the number that one node needs (passes of two nodes to a gap of 1e-3 with 1, 4 and 16 turns in a pass: amazon-access 172, 41 and 15, rcv1 15, 4 and 4). But each
  * merge costs a pull and a push of the whole view: more than four turns are worth it only if a turn processes several non-zeros per
  * key and takes longer than a message. */
 static struct turns turns_open(struct tr_linear *m, int workers)
@@ -823,7 +822,7 @@ static int classes_prepare(tr_worker *me, void *state)
     TR_TRY(TR_NEW(&d->norm, all));
     TR_TRY(TR_NEW(&d->moved, m->outputs));
     TR_TRY(bias_norms(m, 0, all, d->norm));
-    /* softmax: α = e_y - q is 0 if q is 1 for the class of the label and 0 for other classes */
+    /* softmax: d->a holds q. α = e_y - q starts at 0, so q starts as 1 for the class of the label and as 0 for the others */
     for (size_t i = 0; m->softmax && i < rows; i++)
         d->a[i * d->own.n + (size_t)m->problem.target[d->begin + i]] = 1;
     return TR_OK;
