@@ -142,6 +142,7 @@ UNIT_CASE(public_data_are_read_whole)
         }
         ck_ok(tr_heads_read(&files, all[i].format, TR_HEADER_AUTO, &heads));
         struct tr_reader_options options = {.format = all[i].format, .heads = heads, .records = records};
+        tr_ids_free(&report.labels.bits);
         ck_ok(tr_read_triples(&files, 0, 1, &options, &triples, &report));
         ck_assert_uint_eq(triples.n, all[i].records);
         ck_assert_uint_eq(triples.rows.n, all[i].rows);
@@ -218,6 +219,8 @@ UNIT_CASE(tables_of_all_kinds_are_read)
     ck_ok(tr_heads_read(&files, TR_FORMAT_CSV, TR_HEADER_YES, &heads));
     struct tr_reader_options options = csv;
     options.heads = heads;
+    tr_matrix_free(&matrix);
+    tr_ids_free(&report.labels.bits);
     ck_ok(tr_read_matrix(&files, 0, 1, &options, &matrix, &report));
     ck_assert(matrix.rows == 1 && matrix.value[0] == 3);
     free(heads);

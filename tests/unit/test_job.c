@@ -212,6 +212,7 @@ UNIT_CASE(the_name_is_that_of_the_file)
     for (size_t i = 0; i < COUNT(names); i++) {
         struct tr_job *job;
         ck_ok(tr_job_parse("{}", 2, names[i][0], 0, NULL, &job));
+        keep(job);
         ck_assert_str_eq(job->name, names[i][1]);
     }
 }
@@ -400,6 +401,7 @@ UNIT_CASE(the_command_line_wins)
                          (char[]){"seed=3"},          (char[]){"seed=4"}};
     struct tr_job *job;
     ck_ok(tr_job_parse(text, strlen(text), "x.yaml", 6, arguments, &job));
+    keep(job);
     ck_assert(tr_job_number(job, "solve.rate") == 0.25 && job->seed == 4 && job->data.train.n == 3);
     ck_assert_str_eq(job->data.train.item[2], "e=f");
     ck_assert_int_eq(job->ranks.layout, TR_LAYOUT_ALONE);
