@@ -230,8 +230,8 @@ int tr_data_keep(const tr_data *data, tr_snapshot *snapshot, const char *name, e
 /* Returns a text for messages: file, line and value of the first record whose label is the third distinct one. */
 const char *tr_data_third_label(const tr_data *data);
 
-/* Returns whether the labels are words of the files, such as «setosa», and not numbers. Label k stands for the k-th word. */
-bool tr_data_labels_are_words(const tr_data *data);
+/* Returns whether labels are names, label k the k-th name: words, or integers that a float cannot represent exactly. */
+bool tr_data_labels_are_names(const tr_data *data);
 
 /* Returns the first n rows of libsvm or csv files, in their order, on all ranks. Columns of these rows are keys (0 ..
  * data->columns - 1), not indices of data->keys. All ranks must call it, outside tr_run().

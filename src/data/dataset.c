@@ -1127,10 +1127,10 @@ const char *tr_data_third_label(const tr_data *data)
     return data->state->third_label ? data->state->third_label : "";
 }
 
-bool tr_data_labels_are_words(const tr_data *data)
+bool tr_data_labels_are_names(const tr_data *data)
 {
     const struct tr_schema *s = data->state->schema;
-    return s && s->labels.n > 0 && !s->positive && !data->state->long_labels;
+    return s && s->labels.n > 0 && !s->positive;
 }
 
 void tr_data_forget(tr_data *data)

@@ -396,7 +396,7 @@ int tr_labels_unite(tr_context *tr, const struct tr_labels *labels, tr_data *dat
 int tr_labels_need_names(tr_context *tr, const struct tr_read_report *report, const tr_data *data,
                          bool *names)
 {
-    enum { MOST_GUESSED = 100 }; /* the same limit as in tr_labels_are_classes() */
+    enum { MOST_GUESSED = 100 };
     int form = data->state->form;
     int32_t any = *report->long_label != '\0';
     tr_data all = {.labels = 0};

@@ -43,6 +43,9 @@ int tr_labels_check_test(tr_context *tr, const tr_data *train, const tr_data *te
     return TR_OK;
 }
 
+/* More integers, or real numbers, than FEW are classes only in special cases, more than MANY never. */
+enum { FEW = 20, MANY = 100 };
+
 static bool labels_are_integers(const tr_data *train)
 {
     for (size_t i = 0; i < train->labels; i++)
@@ -54,7 +57,7 @@ static bool labels_are_integers(const tr_data *train)
  * gaps or rare values. */
 static int labels_number_classes(tr_context *tr, const tr_data *train, bool *classes)
 {
-    enum { FEW = 20, MANY = 100, RARE = 5 };
+    enum { RARE = 5 };
     size_t n = train->labels;
     double count[MANY] = {0}, sum = 0, least = INFINITY;
     *classes = n <= FEW;
@@ -72,34 +75,33 @@ static int labels_number_classes(tr_context *tr, const tr_data *train, bool *cla
     return TR_OK;
 }
 
-/* For messages: «3 words», «29 integers (1 ... 29)». */
+/* For messages: «3 names», «29 integers (1 ... 29)». */
 static void labels_describe(const tr_data *train, char text[96])
 {
     bool most = train->labels > 65535, one = train->labels == 1;
-    const char *kind = tr_data_labels_are_words(train) ? "word"
+    const char *kind = tr_data_labels_are_names(train) ? "name"
                        : labels_are_integers(train)    ? "integer"
                                                        : "real number";
     int n = snprintf(text, 96, "%s%zu %s%s", most ? "more than " : "", train->labels - most, kind,
                      one ? "" : "s");
-    if (!tr_data_labels_are_words(train) && train->labels > 0)
+    if (!tr_data_labels_are_names(train) && train->labels > 0)
         snprintf(text + n, 96 - (size_t)n, " (%.6g ... %.6g)", (double)train->label[0],
                  (double)train->label[train->labels - 1]);
 }
 
 int tr_labels_decide(tr_context *tr, const tr_data *train, bool *classes)
 {
-    *classes = train->labels <= 2 || tr_data_labels_are_words(train);
+    *classes = train->labels <= 2 || tr_data_labels_are_names(train);
     return *classes || !labels_are_integers(train) ? TR_OK : labels_number_classes(tr, train, classes);
 }
 
 void tr_labels_say(tr_context *tr, const tr_data *train, const char *key, const char *chosen,
                    const char *other, bool classes)
 {
-    enum { MOST_CLASSES = 100 };
     char text[96], head[32], more[96] = "";
     labels_describe(train, text);
     snprintf(head, sizeof head, "%s:", key);
-    if (!tr_data_labels_are_words(train) && train->labels <= MOST_CLASSES)
+    if (!tr_data_labels_are_names(train) && train->labels <= MANY)
         snprintf(more, sizeof more, "; %s=%s takes them as %s", key, other, classes ? "numbers" : "classes");
     tr_say(tr, "%-14s %s: labels are %s%s", head, chosen, text, more);
 }
@@ -107,10 +109,9 @@ void tr_labels_say(tr_context *tr, const tr_data *train, const char *key, const 
 int tr_labels_check(const tr_job *job, const tr_data *train, const char *key, const char *type,
                     const char *other, bool classes)
 {
-    enum { FEW = 20 };
     char text[96];
-    bool words = tr_data_labels_are_words(train), reals = train->labels > FEW && !labels_are_integers(train);
-    if (classes ? !reals : !words) return TR_OK;
+    bool names = tr_data_labels_are_names(train), reals = train->labels > FEW && !labels_are_integers(train);
+    if (classes ? !reals : !names) return TR_OK;
     labels_describe(train, text);
     return tr_fail(TR_ERR_DATA, "%s: labels are %s, but %s %s needs %s: expected %s %s",
                    tr_job_where(job, "data.train"), text, key, type, classes ? "classes" : "numbers", key,

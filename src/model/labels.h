@@ -5,7 +5,7 @@
 #include "trireme/collective.h"
 #include "trireme/trireme.h"
 
-/* Decides whether labels are classes, for jobs that do not say so: words, at most two labels, at most 20 integers, and up to 100
+/* Decides whether labels are classes, for jobs that do not say so: names, at most two labels, at most 20 integers, and up to 100
  * integers that number classes from 0 or 1, none of which is rare. All ranks. */
 int tr_labels_decide(tr_context *tr, const tr_data *train, bool *classes);
 
@@ -14,7 +14,7 @@ void tr_labels_say(tr_context *tr, const tr_data *train, const char *key, const 
                    const char *other, bool classes);
 
 /* Checks that a model of classes, or of numbers, can learn the labels. TR_ERR_DATA with another value of `key` that can if it is
- * of numbers and labels are words, or of classes and labels are more than 20 real numbers. */
+ * of numbers and labels are names, or of classes and labels are more than 20 real numbers. */
 int tr_labels_check(const tr_job *job, const tr_data *train, const char *key, const char *type,
                     const char *other, bool classes);
 
