@@ -442,7 +442,7 @@ static const struct tr_loss tr_loss_tweedie = {
     .metric_times = 2,
     .trees = {.gradients = tweedie_gradients,
               .lightgbm = "tweedie",
-              .xgboost = {"reg:tweedie", "tweedie_regression_param", "tweedie_variance_power", "1.5", "1"}}};
+              .xgboost = {"reg:tweedie", "tweedie_regression_param", "tweedie_variance_power", NULL, "1"}}};
 
 /* ---- logcosh: s² log(cosh(r / s)), r = m - y: near r² / 2 for small errors and s |r| - s² log 2 for large ones ---- */
 

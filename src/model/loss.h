@@ -72,7 +72,7 @@ struct tr_loss {
         bool median;         /* the base score is the median of the labels */
         const char *lightgbm; /* value of objective in a model file of LightGBM */
         /* For a model file of XGBoost: name of the objective; object of its parameters, with one key and its value (NULL: the
-         * number of classes); base_score that stands for margin 0. */
+         * number of classes, or with TR_SHAPE_POWER the shape); base_score that stands for margin 0. */
         struct {
             const char *name, *group, *key, *value, *base_score;
         } xgboost;

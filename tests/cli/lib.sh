@@ -43,7 +43,7 @@ on() {
 # run FOLDER RANKS JOB SETTING…: trains into the folder; its messages are in FOLDER.out
 run() {
     into=$1 count=$2; shift 2
-    on "$count" "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
+    on "$count" "$trireme" train "$@" output="$into" >"$into.out" 2>&1 </dev/null && return # mpirun reads standard input
     fail "$into: trireme train $* on $count ranks: exit $?: $(grep -e error -e "$stack" "$into.out" || tail -3 "$into.out")"
     return 1
 }

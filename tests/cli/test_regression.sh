@@ -111,6 +111,8 @@ poisson zeros.csv 1
 gamma amounts.csv 2
 tweedie zeros.csv 1.3 model.power=1.3
 LOSSES
+grep -q '^objective=tweedie tweedie_variance_power:1.3$' trees-tweedie/model.txt && grep -q '"tweedie_variance_power": *"1.3"' trees-tweedie/model.json ||
+    fail "the power is not in the exported trees: $(grep ^objective trees-tweedie/model.txt; grep -o '.tweedie_var.\{20\}' trees-tweedie/model.json)"
 expect 65 "label 0, expected more than 0 for model.type gamma" train amounts.yaml data.train=zeros.csv model.type=gamma output=no
 expect 65 "label 0, expected more than 0 for model.objective gamma" train amounts.yaml data.train=zeros.csv model.type=trees model.objective=gamma output=no
 expect 78 "model.power" train amounts.yaml data.train=zeros.csv model.type=tweedie model.power=2 output=no

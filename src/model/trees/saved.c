@@ -199,6 +199,7 @@ static int lightgbm_write(const struct tr_trees *m, FILE *file)
         outputs, outputs, m->label_column == TR_LABEL_LAST ? columns : 0, columns - 1);
     fprintf(file, "objective=%s", m->loss->trees.lightgbm);
     if (m->loss->joint) fprintf(file, " num_class:%llu", outputs);
+    if (m->loss->shape == TR_SHAPE_POWER) fprintf(file, " tweedie_variance_power:%.9g", m->shape);
     fputs("\nfeature_names=", file);
     for (uint64_t c = 0; c < columns; c++)
         fprintf(file, "%sColumn_%llu", c > 0 ? " " : "", (unsigned long long)(c + m->first_index - shift));
@@ -297,10 +298,14 @@ static int xgboost_write(const struct tr_trees *m, FILE *file)
             m->loss->trees.xgboost.base_score, outputs > 1 ? outputs : 0,
             (unsigned long long)(m->columns + text_shift(m)));
     char classes[32];
+    char power[32];
+    snprintf(power, sizeof power, "%.9g", m->shape);
     snprintf(classes, sizeof classes, "%llu", outputs);
     fprintf(file, "{\"name\":\"%s\",\"%s\":{\"%s\":\"%s\"}}},\"version\":[1,7,0]}\n",
             m->loss->trees.xgboost.name, m->loss->trees.xgboost.group, m->loss->trees.xgboost.key,
-            m->loss->trees.xgboost.value ? m->loss->trees.xgboost.value : classes);
+            m->loss->shape == TR_SHAPE_POWER ? power
+            : m->loss->trees.xgboost.value   ? m->loss->trees.xgboost.value
+                                             : classes);
     return TR_OK;
 }
 
