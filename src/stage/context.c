@@ -25,6 +25,18 @@ struct tr_timeline {
     struct tr_span span[];
 };
 
+/* Sets *before to the difference of the time since 1970 and tr_now(). One rank of each host measures it for all: the system may pause a
+ * process between two readings of clocks, and the spans of a host have to show which of two turns was first. All ranks. */
+static int timeline_find_before(tr_context *tr, double *before)
+{
+    struct timespec now;
+    MPI_Request request;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *before = (double)now.tv_sec - tr_now() + 1e-9 * (double)now.tv_nsec;
+    MPI_Ibcast(before, 1, MPI_DOUBLE, 0, tr->host, &request);
+    return tr_wait_request(tr, &request, "the time of this host");
+}
+
 void tr_timeline_add(tr_context *tr, const char *stage, double from, double until)
 {
     struct tr_timeline *t = tr->stages->timeline;
@@ -94,7 +106,7 @@ static int context_read_job(tr_context *tr, int status, const struct tr_model_cl
 
 int tr_context_assign(tr_context *tr, tr_job *job)
 {
-    struct timespec now;
+    double before;
     size_t most = tr_max_size(16, tr_min_size(MOST_SPANS, MOST_SPANS_OF_ALL / (size_t)tr->size));
     tr->job = job;
     tr->staleness = job->sync.mode == TR_SYNC_SSP   ? (int64_t)job->sync.staleness
@@ -103,15 +115,15 @@ int tr_context_assign(tr_context *tr, tr_job *job)
     int status = tr_ranks_assign(tr);
     if (status == TR_OK) status = tr_tables_open(tr);
     TR_TRY(tr_agree(tr, status));
+    TR_TRY(timeline_find_before(tr, &before));
     status = tr_sync_open(tr);
     if (status == TR_OK) status = TR_NEW(&tr->stages, 1);
     if (status == TR_OK)
         status = tr_new((void **)&tr->stages->timeline, 1,
                         sizeof(struct tr_timeline) + most * sizeof(struct tr_span), "the timeline");
     if (status == TR_OK) {
-        clock_gettime(CLOCK_REALTIME, &now);
         tr->stages->timeline->most = most;
-        tr->stages->timeline->before = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - tr_now();
+        tr->stages->timeline->before = before;
         status = tr_turns_open(tr);
     }
     return tr_agree(tr, status);

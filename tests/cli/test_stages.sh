@@ -159,6 +159,11 @@ in_turns rotated 1 mf.yaml "rotate evaluate"
 in_turns topics 3 lda.yaml "sample priors evaluate"
 in_turns newton 1 job.yaml gradient solve.method=newton
 in_turns descent 1 job.yaml gradient solve.method=descent model.l1=1e-3 model.l2=0
+# the ranks of a host share one time: an hour more in the clock of rank 1 alone is in no span
+{ head -c 16 /dev/zero; printf '\020\016\0\0\0\0\0\0'; } >clock
+TR_CLOCK="$here/clock" LD_PRELOAD="$(dirname "$trireme")/tests/jump_clock.so" run hour 2 job.yaml solve.method=newton
+holds "an hour in one clock" "$(grep -o '"begin": [0-9.]*' hour/summary.json | sort -k2,2n | sed -n 's/.* //;1p;$p' | tr '\n' ' ' |
+    awk '{ print $2 - $1 < 1000 }') == 1"
 in_turns shared 2 job.yaml "gradient evaluate" solve.method=dual sync.mode=bsp
 in_turns steps 1 job.yaml "gradient evaluate" solve.method=sgd solve.rate=0.1 solve.epochs=1 solve.batch=500
 if command -v python3 >/dev/null; then
