@@ -296,6 +296,21 @@ static const struct tr_loss tr_loss_absolute = {
               .lightgbm = "regression_l1",
               .xgboost = {"reg:squarederror", "reg_loss_param", "scale_pos_weight", "1", "0"}}};
 
+/* ---- losses with log link, whose margin is the logarithm of the mean ---- */
+
+static double log_link_mean(double margin)
+{
+    return exp(margin);
+}
+
+static double log_link_constant(double mean)
+{
+    return log(fmax(mean, tiny));
+}
+
+#define LOG_LINK                                                                                             \
+    .mean = log_link_mean, .constant = log_link_constant, .most_curvature = INFINITY, .metric_times = 2
+
 /* ---- poisson: exp(m) - y m + y log y - y, half the deviance where exp(m) is the mean ---- */
 
 static double poisson_value(double m, double y, double s)
@@ -316,16 +331,6 @@ static double poisson_curvature(double m, double y, double slope, double s)
     return exp(m);
 }
 
-static double poisson_mean(double margin)
-{
-    return exp(margin);
-}
-
-static double poisson_constant(double mean)
-{
-    return log(fmax(mean, tiny));
-}
-
 TR_CPU_CLONES static void poisson_gradients(const float *score, const float *label, size_t n, float shape,
                                             float *g, float *h)
 {
@@ -343,11 +348,8 @@ const struct tr_loss tr_loss_poisson = {
     .value = poisson_value,
     .slope = poisson_slope,
     .curvature = poisson_curvature,
-    .most_curvature = INFINITY,
-    .mean = poisson_mean,
-    .constant = poisson_constant,
-    .metric = "deviance",
-    .metric_times = 2,
+    LOG_LINK,
+    .metric = "poisson_deviance",
     .trees = {.gradients = poisson_gradients,
               .lightgbm = "poisson",
               .xgboost = {"count:poisson", "poisson_regression_param", "max_delta_step", "0", "1"}}};
@@ -389,11 +391,8 @@ static const struct tr_loss tr_loss_gamma = {
     .value = gamma_value,
     .slope = gamma_slope,
     .curvature = gamma_curvature,
-    .most_curvature = INFINITY,
-    .mean = poisson_mean,
-    .constant = poisson_constant,
-    .metric = "deviance",
-    .metric_times = 2,
+    LOG_LINK,
+    .metric = "gamma_deviance",
     .trees = {.gradients = gamma_gradients,
               .lightgbm = "gamma",
               .xgboost = {"reg:gamma", "reg_loss_param", "scale_pos_weight", "1", "1"}}};
@@ -435,11 +434,8 @@ static const struct tr_loss tr_loss_tweedie = {
     .value = tweedie_value,
     .slope = tweedie_slope,
     .curvature = tweedie_curvature,
-    .most_curvature = INFINITY,
-    .mean = poisson_mean,
-    .constant = poisson_constant,
-    .metric = "deviance",
-    .metric_times = 2,
+    LOG_LINK,
+    .metric = "tweedie_deviance",
     .trees = {.gradients = tweedie_gradients,
               .lightgbm = "tweedie",
               .xgboost = {"reg:tweedie", "tweedie_regression_param", "tweedie_variance_power", NULL, "1"}}};
