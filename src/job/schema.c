@@ -244,8 +244,9 @@ static const tr_option job_keys[] = {
      .help = "epochs between two evaluations"},
     {"report.metric", TR_KIND_NAMES, AT(report.metric), "", .may_change = true,
      .help = "metrics on data.test, of which the first decides which model is best, for solve.patience, sweeps and tasks: the "
-             "metric of the model's loss (log_loss, hinge_loss, squared_hinge_loss, huber, logcosh, pinball or deviance); accuracy, "
-             "brier, and with two classes f1; rmse, mae, mape or r2. Default: that of the loss, and accuracy or rmse"},
+             "metric of the model's loss (log_loss, hinge_loss, squared_hinge_loss, huber, logcosh, pinball, poisson_deviance, "
+             "gamma_deviance or tweedie_deviance); accuracy, brier, and with two classes auc, pr_auc, f1; rmse, mae, mape or r2. "
+             "Default: that of the loss, and accuracy or rmse"},
     {"report.progress", TR_KIND_CHOICE, AT(report.progress), "auto", .words = TR_WORDS("auto", "yes", "no"),
      .may_change = true,
      .help = "progress output; auto = a table on a terminal, otherwise plain lines; no = errors only"},

@@ -1,5 +1,5 @@
-/* Metrics: the area under the ROC curve, the figures of a classifier, and the errors of predicted numbers. Training (the test
- * line), `evaluate` and ensembles use the same functions, for models of all classes. A row counts by its weight (data.weight),
+/* Metrics of linear models and trees. Training (the test line), `evaluate` and ensembles use the same functions. tr_judge() is the
+ * only place that compares a row with its prediction. A row counts by its weight (data.weight),
  * which is 1 if the data have no weights. A figure is a named number in the output of `evaluate`. */
 #ifndef TR_MODEL_METRICS_H
 #define TR_MODEL_METRICS_H
@@ -26,52 +26,42 @@ int tr_area_find(tr_context *tr, struct tr_area *area, double *auc);
 /* Returns the class that n margins predict: that of the largest margin; for n = 1, class 1 if the margin is positive, else 0. */
 size_t tr_predicted_class(const double *margin, size_t n);
 
-/* The sums over rows from which the figures of a classifier are computed. */
-struct tr_classified;
-
-/* Opens sums without rows, for at least 2 labels. The other functions identify a label by its index below `labels`. */
-int tr_classified_open(size_t labels, struct tr_classified **c);
-void tr_classified_close(struct tr_classified **c); /* *c may be NULL */
-
-/* Adds a row.
- *
- * @param [in] is, as  index of the label of the row (`labels`: training does not have it), and index of the predicted label
- * @param [in] loss    log loss of the row
- * @param [in] score   used if there are two labels: higher scores make label 1 likelier; log odds if the model has probabilities
- */
-int tr_classified_add(struct tr_classified *c, size_t is, size_t as, double loss, double score,
-                      double weight);
-
-/* Reports all figures, tables and curves of the rows. With two labels, precision and recall are reported for label 1 only.
- *
- * @param [in] label          the labels in the order of their indices
- * @param [in] probabilities  whether the model has probabilities, so that log loss and calibration are defined
- */
-int tr_classified_figures(const struct tr_classified *c, tr_query *query, const float *label,
-                          bool probabilities);
-
 /* Replaces the margins of n classes by their probabilities: by their softmax if the loss is joint (tr_loss.joint); otherwise, as in
  * LIBLINEAR, by the probability of each class against the rest, divided by the sum of these. */
 void tr_margins_to_probabilities(const struct tr_loss *loss, bool joint, size_t n, double *margin);
 
-/* ---- metrics on data.test during training (report.metric) ---- */
+/* ---- metrics: on data.test during training (report.metric), and of `evaluate` ---- */
 
-/* Number of sums from which the metrics are computed: four per metric. */
-enum { TR_METRIC_SUMS = 4 * TR_METRICS };
+enum {
+    TR_METRIC_KINDS = 10, /* maximum number of metrics that apply to a model; docs/models.md defines them */
+    TR_METRIC_TERMS = 4,  /* number of sums from which a metric is computed */
+    TR_METRIC_SUMS = TR_METRIC_TERMS * TR_METRICS
+};
 
 struct tr_test_metrics {
     const struct tr_loss *loss;
-    double shape;         /* shape of the loss */
-    double origin;        /* a number near the targets, which is subtracted before targets are squared */
-    size_t outputs;       /* number of margins of a row */
-    bool joint;           /* one softmax over the margins of all classes */
-    size_t n;             /* number of metrics */
-    int kind[TR_METRICS]; /* index of each metric in metric_kinds[] */
+    double shape;   /* shape of the loss; NaN: unknown, so that the model has no metric of its loss */
+    double origin;  /* a number near the targets, which is subtracted before targets are squared */
+    size_t outputs; /* number of margins of a row */
+    bool joint;     /* one softmax over the margins of all classes */
+    size_t n;       /* number of metrics */
+    struct {
+        int kind;                   /* index in metric_kinds[] */
+        const struct tr_loss *loss; /* the loss whose mean is the metric; NULL for other kinds */
+    } metric[TR_METRIC_KINDS];
+    bool brier;           /* one of the metrics is the Brier score */
+    struct tr_area *area; /* the rows of this rank, for auc and pr_auc; NULL: they are not computed */
 };
 
-/* Sets metrics->n and kind from report.metric; by default to the metric of the loss, and accuracy for classes or rmse for numbers.
- * The caller has set the other members. TR_ERR_CONFIG if this model does not have one of the metrics. */
-int tr_test_metrics_choose(const tr_job *job, struct tr_test_metrics *metrics);
+/* Checks report.metric before the data are read. loss: that of the model; NULL: it follows from the data.
+ *
+ * @return TR_ERR_CONFIG if a metric does not exist, or if no model with this loss has it */
+int tr_test_metrics_check(const tr_job *job, const struct tr_loss *loss);
+
+/* Sets the metrics to those of report.metric; by default to the metric of the loss, and accuracy for classes or rmse for numbers.
+ * The caller has set loss, shape, origin, outputs and joint. TR_ERR_CONFIG if this model does not have one of the metrics. */
+int tr_test_metrics_choose(const tr_context *tr, struct tr_test_metrics *metrics);
+void tr_test_metrics_close(struct tr_test_metrics *metrics);
 
 /* Sets stage->metric to the names of the metrics. tests: there are test data; if not, stage->metric is unchanged. */
 void tr_test_metrics_name(const struct tr_test_metrics *metrics, bool tests, tr_stage *stage);
@@ -79,37 +69,63 @@ void tr_test_metrics_name(const struct tr_test_metrics *metrics, bool tests, tr_
 /* Returns the name of the first metric. */
 const char *tr_test_metrics_first(const struct tr_test_metrics *metrics);
 
-/* Adds a row to the TR_METRIC_SUMS sums.
+/* The comparison of a row's margins with its target. */
+struct tr_judged {
+    size_t is,
+        as; /* classes: index of the class of the row (SIZE_MAX: no training row has it), and of the predicted class */
+    double loss;        /* that of the model; 0 if is == SIZE_MAX */
+    double score;       /* two classes: higher scores make class 1 likelier */
+    double probability; /* two classes and metrics->brier: of class 1 */
+    double
+        brier; /* metrics->brier: sum over classes of (probability - (class == is))², half of it for two classes */
+    double error; /* numbers: prediction - target */
+};
+
+/* Judges a row.
  *
  * @param [in] margin  one element per output
  * @param [in] target  a number; for classifiers the index of the class (of two classes, 1 is the positive one), or NaN if no training
  *                     row has the class: then the prediction is wrong, and the row has no loss
  */
-void tr_test_metrics_add(const struct tr_test_metrics *metrics, const double *margin, double target,
-                         double weight, double *sum);
+struct tr_judged tr_judge(const struct tr_test_metrics *metrics, const double *margin, double target);
 
-/* Computes evaluation->metric from the sums over all rows. */
-void tr_test_metrics_find(const struct tr_test_metrics *metrics, const double *sum,
-                          tr_evaluation *evaluation);
+/* Judges a row, and adds it to the metrics->n * TR_METRIC_TERMS sums and to metrics->area. */
+int tr_test_metrics_add(struct tr_test_metrics *metrics, const double *margin, double target, double weight,
+                        double *sum);
+
+/* Completes the sums over the rows of this rank by the terms of auc and pr_auc, and removes the rows from metrics->area. All workers
+ * call it under BSP, with the status of adding their rows. Without these metrics it returns the status. */
+int tr_test_metrics_rank(tr_context *tr, struct tr_test_metrics *metrics, int status, double *sum);
+
+/* Computes the metrics->n values from the sums over all rows. */
+void tr_test_metrics_find(const struct tr_test_metrics *metrics, const double *sum, double *value);
+
+/* Returns whether summary.json needs the figure test_auc: there are two classes, and no metric is auc. */
+bool tr_test_metrics_lack_auc(const struct tr_test_metrics *metrics);
 
 /* Returns whether `value` of the first metric is better than `than`. */
 bool tr_test_metrics_better(const struct tr_test_metrics *metrics, double value, double than);
 
-/* Weighted sums over rows of the errors of predicted numbers. All members are 0 before the first row. */
-struct tr_errors {
-    double weight;             /* Σ w, the weights of the rows */
-    double squares, absolutes; /* Σ w (prediction - y)², Σ w |prediction - y| */
-    double parts, nonzero;     /* of the targets other than 0: Σ w |prediction - y| / |y|, Σ w */
-    double loss;               /* Σ w × loss × metric_times; 0 if metric_times is 0 */
-    double mean, spread;       /* running mean of the targets y, and Σ w (y - mean)² (Welford) */
-};
-void tr_errors_add(struct tr_errors *e, const struct tr_loss *loss, double shape, double margin, double y,
-                   double weight);
+/* ---- `evaluate` ---- */
 
-/* Reports RMSE, MAE, R², and the metric of the loss if metric_times is not 0. loss NULL: without that metric. */
-int tr_errors_figures(const struct tr_errors *e, tr_query *query, const struct tr_loss *loss);
+/* The rows of an evaluation: all metrics that apply to the model, and for classes the tables and curves. */
+struct tr_evaluated;
 
-/* Reports the number of rows, and the sum of their weights if it differs from that number. */
-int tr_rows_figure(tr_query *query, uint64_t rows, double weight);
+/* Opens an evaluation without rows.
+ *
+ * @param [in] metrics  loss, shape, outputs and joint of the model
+ * @param [in] labels   number of labels of a classifier, at least 2; ignored for numbers
+ */
+int tr_evaluated_open(const struct tr_test_metrics *metrics, size_t labels, struct tr_evaluated **e);
+void tr_evaluated_close(struct tr_evaluated **e); /* *e may be NULL */
+
+/* Adds a row: see tr_judge(). */
+int tr_evaluated_add(struct tr_evaluated *e, const double *margin, double target, double weight);
+
+/* Reports all figures, tables and curves. With two labels, precision and recall are reported for label 1 only.
+ *
+ * @param [in] label  the labels in the order of their indices; NULL for numbers
+ */
+int tr_evaluated_figures(struct tr_evaluated *e, tr_query *query, uint64_t rows, const float *label);
 
 #endif

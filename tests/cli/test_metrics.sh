@@ -1,16 +1,16 @@
 #!/bin/bash
-# report.metric: each metric is that of the predictions, weighted, on any number of ranks, for linear models and trees; the first
-# one decides for solve.patience, for sweeps and along the path of l1; and metrics that a model does not have.
+# report.metric: each metric is that of the predictions, weighted, on any number of ranks, for linear models and trees, and `evaluate`
+# prints the same; the first one decides for solve.patience, for sweeps and along the path of l1; metrics that a model does not have.
 . "$(dirname "$0")/lib.sh"
 
-# rows SEED KIND: 600 rows label,weight,a,b; label: two (words), three (numbers), number
+# rows SEED KIND: 600 rows label,weight,a,b; label: two (words), three (numbers), number, count (0 or more), amount (above 0)
 rows() {
     awk -v seed="$1" -v kind="$2" 'BEGIN { srand(seed); print "label,w,a,b"; for (i = 0; i < 600; i++) {
         a = int(rand() * 1000) / 500 - 1; b = int(rand() * 1000) / 500 - 1; m = 2 * a - b + 1.5 * (rand() - 0.5)
-        label = kind == "two" ? (m > 0.3 ? "yes" : "no") : kind == "three" ? (m < -0.7 ? 7 : m < 0.7 ? 8 : 9) : 1000 + int(m * 100) / 10
+        label = kind == "count" || kind == "amount" ? int(exp(m) * (1 + rand())) + (kind == "amount") / 4 : kind == "two" ? (m > 0.3 ? "yes" : "no") : kind == "three" ? (m < -0.7 ? 7 : m < 0.7 ? 8 : 9) : 1000 + int(m * 100) / 10
         print label "," 1 + int(rand() * 3) "," a "," b } }'
 }
-for kind in two three number; do
+for kind in two three number count amount; do
     rows 1 $kind >$kind.csv
     rows 2 $kind >$kind.test.csv
 done
@@ -22,7 +22,8 @@ judged() {
         function abs(x) { return x < 0 ? -x : x }
         { w = $2; n += w }
         kind == "two" { y = $1 == "yes"; p = $5; right += w * ((p > 0.5) == y); brier += w * (p - y) ^ 2
-            loss += -w * log(y ? p : 1 - p); both += w * (p > 0.5 && y); of += w * ((p > 0.5) + y) }
+            loss += -w * log(y ? p : 1 - p); both += w * (p > 0.5 && y); of += w * ((p > 0.5) + y)
+            all[y] += w; ps[NR] = p; yes[NR] = y; ws[NR] = w }
         kind == "three" { as = $5 >= $6 && $5 >= $7 ? 0 : $6 >= $7 ? 1 : 2; right += w * ($1 - 7 == as)
             for (k = 0; k < 3; k++) { y = $1 - 7 == k; p = $(5 + k); brier += w * (p - y) ^ 2
                 if (hinge) { s = 1 - (y ? p : -p); loss += w * (s > 0 ? s : 0) } else if (y) loss += -w * log(p) } }
@@ -31,7 +32,12 @@ judged() {
         END {
             if (kind != "number") { print "accuracy", right / n; print hinge ? "hinge_loss" : "log_loss", loss / n
                 if (!hinge) print "brier", brier / n }
-            if (kind == "two") print "f1", 2 * both / of
+            if (kind == "two") { print "f1", 2 * both / of
+                for (i in ps) { above = good = 0
+                    for (j in ps) { if (ps[j] >= ps[i]) above += ws[j] * !yes[j]; if (ps[j] >= ps[i]) good += ws[j] * yes[j]
+                        if (yes[i] > yes[j]) pairs += ws[i] * ws[j] * (ps[i] > ps[j] ? 1 : ps[i] == ps[j] ? 0.5 : 0) }
+                    if (yes[i]) precision += ws[i] * good / (good + above) }
+                print "auc", pairs / all[0] / all[1]; print "pr_auc", precision / all[1] }
             if (kind == "number") { for (i in ys) spread += ws[i] * (ys[i] - sum / n) ^ 2
                 print "rmse", sqrt(squares / n); print "mae", absolutes / n; print "mape", parts / n
                 print "r2", 1 - squares / spread; print "pinball", pinball / n } }'
@@ -42,7 +48,7 @@ right() {
     shown=0
     while read -r metric value; do
         got=$(of "$1" "test_$metric")
-        [ "$got" ] || continue
+        case $got in "" | null) continue ;; esac
         shown=$((shown + 1))
         near "$got" "$value" 2e-5 || fail "$1: $metric is $got, by the predictions $value"
     done <expected
@@ -70,14 +76,54 @@ for ranks in 1 2; do
     run treequantile $ranks job.yaml data.train=number.csv data.test=number.test.csv model.type=trees model.objective=quantile model.quantile=0.8
     "$trireme" predict treequantile number.test.csv >p && right treequantile number p 0.8
 done
-# evaluate prints the same
-for model in quantile treequantile; do
-    "$trireme" predict $model number.test.csv >p && judged number p 0.8 >expected
-    "$trireme" evaluate $model number.test.csv >said 2>/dev/null
-    while read -r metric value; do
-        near "$(awk -v name=$metric '$1 == name { print $2 }' said)" "$value" 2e-5 || fail "$model: evaluate: $metric, expected $value: $(cat said)"
-    done <expected
+# the areas, of scores with many ties
+for ranks in 1 3; do
+    run area$ranks $ranks job.yaml data.train=two.csv data.test=two.test.csv model.type=trees model.leaves=3 solve.epochs=5 report.metric=pr_auc,auc,brier,f1
+    "$trireme" predict area$ranks two.test.csv --probability | awk '{ print $NF }' >p && right area$ranks two p
+    is "the areas on $ranks ranks: values in summary.json" "$(grep -c '"test_.*: 0' area$ranks/summary.json)" 4
+    run line$ranks $ranks job.yaml data.train=two.csv data.test=two.test.csv model.type=logistic solve.method=sgd solve.epochs=3 report.metric=auc,pr_auc
+    "$trireme" predict line$ranks two.test.csv --probability >p && right line$ranks two p
+    near "$(tail -1 line$ranks/metrics.csv | cut -d, -f6)" "$(of line$ranks test_auc)" 1e-12 || fail "line$ranks: $(tail -1 line$ranks/metrics.csv)"
 done
+is "the areas of 1 and 3 ranks" "$(of area1 test_auc) $(of area1 test_pr_auc)" "$(of area3 test_auc) $(of area3 test_pr_auc)"
+
+# evaluate prints the same: KIND NAME SETTINGS
+while read -r kind name settings; do
+    for ranks in 1 3; do
+        echo "$name-$ranks data.train=$kind.csv data.test=$kind.test.csv $settings" >>models$ranks
+    done
+done <<'MODELS'
+two logistic model.type=logistic
+two hinge model.type=svm
+three softmax model.type=logistic
+three rest model.type=logistic model.classes=one-against-rest
+three hinges model.type=l2svm
+number linear model.type=linear
+number huber model.type=huber
+number quantile model.type=quantile model.quantile=0.7
+count poisson model.type=poisson solve.method=newton
+amount gamma model.type=gamma solve.method=newton
+count tweedie model.type=tweedie solve.method=newton
+two treelogistic model.type=trees solve.epochs=5
+two treesoftmax model.type=trees model.objective=softmax solve.epochs=5
+three treethree model.type=trees solve.epochs=5
+number treesquared model.type=trees solve.epochs=5
+number treehuber model.type=trees model.objective=huber model.delta=2 solve.epochs=5
+count treetweedie model.type=trees model.objective=tweedie model.power=1.3 solve.epochs=5
+MODELS
+for ranks in 1 3; do
+    run_all $ranks job.yaml <models$ranks
+    while read -r name train test settings; do
+        "$trireme" evaluate $name "${test#*=}" --json | python3 -m json.tool >evaluated || fail "$name: evaluate: $(cat evaluated)"
+        n=0
+        for member in $(sed -n 's/^  "test_\(.*\)": [-0-9.e+]*,$/\1/p' $name/summary.json); do
+            value=$(of $name test_$member) n=$((n + 1))
+            near "$(number $member <evaluated)" "$value" "$(awk "BEGIN { print 1e-6 * (1 + $value) }")" || fail "$name: $member is $value, evaluate: $(cat evaluated)"
+        done
+        [ $n -ge 1 ] || fail "$name: summary.json has no metrics"
+    done <models$ranks
+done
+
 is "the default for a quantile" "$(of treequantile metric)" pinball
 is "the default for classes" "$(of twologistic metric)" log_loss
 run multi 1 job.yaml data.train=three.csv data.test=three.test.csv model.type=svm && grep -q hinge_loss multi/summary.json || fail "svm: no hinge_loss"
@@ -86,7 +132,7 @@ run multi 1 job.yaml data.train=three.csv data.test=three.test.csv model.type=sv
 
 # best FOLDER ORDER: the first in this order of the metric of all evaluations
 best() { tail -n +2 "$1/metrics.csv" | cut -d, -f6 | sort $2 | head -1; }
-for metric in log_loss accuracy; do
+for metric in log_loss accuracy auc; do
     order=-g; [ $metric = log_loss ] || order=-gr
     run patient 1 job.yaml data.train=two.csv data.test=two.test.csv model.type=trees solve.epochs=200 solve.rate=0.3 solve.patience=20 report.metric=$metric
     near "$(of patient test_$metric)" "$(best patient $order)" 1e-12 || fail "patience: keeps $metric $(of patient test_$metric), not $(best patient $order)"
@@ -109,10 +155,15 @@ cat >>job.yaml <<'YAML'
 model: {type: logistic}
 YAML
 sed -i 's/^data: {/data: {train: three.csv, test: three.test.csv, /' job.yaml
-refused 78 'report.metric: this model has no f1 during training, expected of log_loss, accuracy, brier$' report.metric=f1
-refused 78 'no auc during training.*trireme evaluate' report.metric=auc
-refused 78 'no brier during training, expected of hinge_loss, accuracy$' model.type=svm report.metric=brier
-refused 78 'no accuracy during training, expected of rmse, mae, mape, r2' model.type=linear report.metric=accuracy data.train=number.csv data.test=number.test.csv
+refused 78 'report.metric: this model has no f1, expected of accuracy, log_loss, brier$' report.metric=f1
+refused 78 'no auc, expected of accuracy, log_loss, brier$' report.metric=auc
+refused 78 'no poisson_deviance, expected of' report.metric=poisson_deviance
+refused 78 'ndcg@5 needs rows in groups' report.metric=ndcg@5
+refused 78 'no model has acuracy' model.type=auto report.metric=acuracy
+refused 78 'no brier, expected of accuracy, auc, pr_auc, hinge_loss, f1$' model.type=svm report.metric=brier data.train=none
+refused 78 'no gamma_deviance, expected of poisson_deviance, rmse, mae, mape, r2$' model.type=poisson report.metric=gamma_deviance data.train=none
+refused 78 'auc needs the same parameters.*sync.mode bsp' report.metric=auc data.train=two.csv data.test=two.test.csv sync.mode=asp solve.method=sgd
+refused 78 'no accuracy, expected of rmse, mae, mape, r2' model.type=linear report.metric=accuracy data.train=number.csv data.test=number.test.csv
 refused 78 'report.metric: 5 metrics, expected at most 4' report.metric=accuracy,accuracy,accuracy,accuracy,accuracy
 sed -i 's/test: three.test.csv, //' job.yaml
 refused 78 'report.metric needs data.test' report.metric=accuracy

@@ -51,7 +51,7 @@ holds counts "($(weight counts 1) - 0.5) ^ 2 < 0.02 && ($(weight counts 2) + 0.2
 
 # ---- what evaluate says is what training said, of both files ----
 
-for pair in huber:rmse:plain cosh:rmse:plain median:pinball:plain upper:pinball:plain counts:deviance:counts; do
+for pair in huber:rmse:plain cosh:rmse:plain median:pinball:plain upper:pinball:plain counts:poisson_deviance:counts; do
     folder=${pair%%:*} file=${pair##*:} figure=${pair%:*} figure=${figure#*:}
     "$trireme" evaluate --json $folder $file.svm >h5.json && "$trireme" evaluate --json $folder/model.txt $file.svm >txt.json
     cmp -s h5.json txt.json || fail "$folder: model.h5 and model.txt differ: $(cat h5.json txt.json)"
@@ -100,11 +100,11 @@ while read -r loss file power more; do
             "$trireme" predict $model-$loss groups.csv | tr '\n' ' ' >said && read -r first second <said
             near "$first" "$zero" "$(awk "BEGIN { print 2e-3 * $zero }")" && near "$second" "$one" "$(awk "BEGIN { print 2e-3 * $one }")" ||
                 fail "$model $loss, $ranks ranks: predicts $first and $second, the means are $zero and $one"
-            near "$(of $model-$loss test_deviance)" "$deviance" "$(awk "BEGIN { print 1e-3 * $deviance }")" ||
-                fail "$model $loss, $ranks ranks: deviance $(of $model-$loss test_deviance), of the means $deviance"
+            near "$(of $model-$loss test_$loss\_deviance)" "$deviance" "$(awk "BEGIN { print 1e-3 * $deviance }")" ||
+                fail "$model $loss, $ranks ranks: deviance $(of $model-$loss test_$loss\_deviance), of the means $deviance"
         done
     done
-    "$trireme" evaluate linear-$loss $file 2>/dev/null | awk '$1 == "deviance" { print $2 }' >said
+    "$trireme" evaluate linear-$loss $file 2>/dev/null | awk -v name=$loss\_deviance '$1 == name { print $2 }' >said
     near "$(cat said)" "$deviance" "$(awk "BEGIN { print 1e-3 * $deviance }")" || fail "evaluate $loss: deviance $(cat said), expected $deviance"
 done <<'LOSSES'
 poisson zeros.csv 1

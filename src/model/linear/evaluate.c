@@ -36,8 +36,7 @@ static int evaluate_rows(tr_worker *me, struct tr_linear *m, const tr_data *data
         for (size_t i = first; i < first + n; i++, margin += p->outputs) {
             double y = (double)p->target[i], weight = tr_row_weight(p, i);
             bool two = tr_linear_classifies(m) && p->outputs == 1 && !isnan(y);
-            tr_test_metrics_add(&m->metrics, margin, two ? y > 0 : y, weight, sum + TR_LINEAR_TEST);
-            if (m->area && !isnan(y)) TR_TRY(tr_area_add(m->area, (float)*margin, y > 0, weight));
+            TR_TRY(tr_test_metrics_add(&m->metrics, margin, two ? y > 0 : y, weight, sum + TR_LINEAR_TEST));
         }
     }
     return TR_OK;
@@ -62,8 +61,13 @@ int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report)
 {
     TR_TRY(tr_view_pull(view));
+    if (m->metrics.area && me->workers < tr_workers(me->tr))
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: report.metric: auc and pr_auc need all workers in stages that evaluate",
+                       tr_job_where(m->job, "report.metric"));
     TR_TRY(tr_linear_turn_begin(m, "evaluate"));
-    return tr_linear_turn_end(m, evaluate_rows(me, m, m->test, view->value, report->sum));
+    int status = tr_linear_turn_end(m, evaluate_rows(me, m, m->test, view->value, report->sum));
+    return tr_test_metrics_rank(me->tr, &m->metrics, status, report->sum + TR_LINEAR_TEST);
 }
 
 int tr_linear_report(tr_worker *me, struct tr_linear *m, double loss, const void *w, tr_view *test,
@@ -121,7 +125,7 @@ int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *eva
     double target = tr_job_number(m->job, "solve.target"),
            objective = report->sum[TR_LINEAR_LOSS] / m->total_weight + tr_linear_penalty(m, report);
     evaluation->objective = objective;
-    if (m->test) tr_test_metrics_find(&m->metrics, report->sum + TR_LINEAR_TEST, evaluation);
+    if (m->test) tr_test_metrics_find(&m->metrics, report->sum + TR_LINEAR_TEST, evaluation->metric);
     if (target != TR_JOB_AUTO && objective <= target) evaluation->stop = true;
     m->last = *evaluation;
     if (m->solver->counts_passes) evaluation->epoch = m->passes;
@@ -237,13 +241,12 @@ static int area_compute(tr_worker *me, void *state)
 
 int tr_linear_report_figures(struct tr_linear *m)
 {
-    double auc = NAN;
-    if (!m->test || !tr_linear_classifies(m) || m->outputs > 1) return TR_OK;
+    double auc;
+    if (!m->test || !tr_test_metrics_lack_auc(&m->metrics)) return TR_OK;
     tr_stage stage = {
         .name = "test", .state = m, .clocks = 1, .prepare = area_prepare, .compute = area_compute};
-    TR_TRY(tr_agree(m->tr, tr_area_open(m->test->rows.n, &m->area)));
-    int status = tr_run(m->tr, &stage);
-    if (status == TR_OK) status = tr_area_find(m->tr, m->area, &auc);
-    tr_area_close(&m->area);
-    return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
+    TR_TRY(tr_agree(m->tr, m->metrics.area ? TR_OK : tr_area_open(m->test->rows.n, &m->metrics.area)));
+    TR_TRY(tr_run(m->tr, &stage));
+    TR_TRY(tr_area_find(m->tr, m->metrics.area, &auc));
+    return tr_report_figure(m->tr, "test_auc", auc);
 }

@@ -97,6 +97,7 @@ static int linear_check(const tr_job *job, const void *options)
         {*o->class_weights && !classifies, "model.class_weights", "model.class_weights is for classifiers"},
         {.key = NULL}};
     TR_TRY(tr_linear_refuse_any(job, of_loss));
+    TR_TRY(tr_test_metrics_check(job, tr_losses[tr_job_type(job)]));
     if (!solver_minimises(solver, loss)) { /* the message names methods that minimise the loss */
         char others[128] = "sgd with solve.optimizer ftrl, for model.l1 > 0";
         size_t n = 0, length = 0;
@@ -345,7 +346,7 @@ static int linear_open(tr_context *tr, const void *options, void *model)
                                           .origin = tr_linear_classifies(m) ? 0 : m->start,
                                           .outputs = m->outputs,
                                           .joint = m->softmax};
-    TR_TRY(tr_agree(tr, tr_test_metrics_choose(job, &m->metrics)));
+    TR_TRY(tr_agree(tr, tr_test_metrics_choose(tr, &m->metrics)));
     TR_TRY(tr_linear_make_table(m, "w", NULL, &m->w));
     TR_TRY(tr_linear_read_initial(m));
     TR_TRY(m->solver->open(m));
@@ -395,6 +396,7 @@ static void linear_close(void *model)
     }
     tr_view *views[] = {m->view, m->test_view, m->fresh_view};
     for (size_t i = 0; i < sizeof views / sizeof *views; i++) tr_view_close(&views[i]);
+    tr_test_metrics_close(&m->metrics);
     tr_data_close(&m->train);
     tr_data_close(&m->test);
     free(m->target);
@@ -921,9 +923,9 @@ const tr_model_class tr_linear_class = {
         "(poisson), "
         "of amounts (gamma) and of amounts that may be 0 (tweedie)",
     .predicts = "the label, or the value for regression",
-    .evaluates =
-        "accuracy, area under the ROC curve and mean log-loss of a classifier, of several classes precision "
-        "and recall of each; root mean squared and mean absolute error and R², deviance, pinball loss",
+    .evaluates = "all metrics of report.metric that apply to the model, the confusion matrix, and precision "
+                 "and recall "
+                 "of each class",
     .noun = "a linear model",
     .format = "trireme-linear",
     .format_version = 1,

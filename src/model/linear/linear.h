@@ -141,6 +141,7 @@ struct tr_linear {
     double total_weight;  /* sum of the weights of all training rows: the n of 1/n */
     double l2, rate;
     double shape; /* shape of the loss */
+    struct tr_test_metrics metrics;
     double start; /* regression: margin of the best constant */
     double unit;  /* regression: scale of the targets; 1 if no default depends on it */
     int64_t epochs, report_every;
@@ -150,7 +151,6 @@ struct tr_linear {
     struct tr_problem problem, test_problem; /* training and test rows of this worker */
     float *target, *test_target;
     tr_view *view, *test_view; /* w at the keys of the training rows, and of the test rows */
-    struct tr_area *area;      /* not NULL while the area under the ROC curve of the test data is computed */
     tr_view *fresh_view;       /* sync.pull stale: a second view of w, which evaluations pull */
     double *margin;            /* scratch for margins of some rows */
     struct tr_linear_batches batches;
@@ -173,14 +173,13 @@ struct tr_linear {
     double epoch;       /* epoch of the latest evaluation */
     bool stuck;         /* rounding prevents any further decrease of the objective */
     double passes;      /* passes over the data so far, for methods that set counts_passes */
-    struct tr_test_metrics metrics;
     double usual; /* maximum of the first objective and that of zero weights; 0 before the first evaluation */
 
     /* The following members are used to read or write saved models. */
     struct tr_linear_model saved;
     struct tr_linear_text *text;
     tr_table *scale; /* while a model of scaled rows is written: the scaling of each column; else NULL */
-    struct tr_linear_evaluation *evaluation;
+    struct tr_evaluated *evaluated;
     enum { TR_OUT_LABEL, TR_OUT_MARGIN, TR_OUT_PROBABILITY, TR_OUT_MEAN } output;
 };
 

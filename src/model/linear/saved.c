@@ -724,12 +724,6 @@ int tr_linear_put_initial(struct tr_linear *m)
 
 /* ---- predict and evaluate ---- */
 
-struct tr_linear_evaluation {
-    struct tr_classified *classified; /* sums for the metrics of a classifier; NULL for a regression */
-    struct tr_errors errors;          /* sums for the metrics of a regression */
-    double weight;                    /* sum of the weights of all rows */
-};
-
 static bool has_probabilities(const struct tr_loss *loss)
 {
     return loss->mean && tr_loss_classifies(loss);
@@ -747,8 +741,9 @@ int tr_linear_ready(void *model, tr_query *q)
                        s->loss->type);
     bool margins =
         (tr_query_command(q) == TR_EVALUATE && !probability) || margin || !tr_linear_model_classifies(s);
-    TR_TRY(TR_NEW(&m->evaluation, 1));
-    if (tr_linear_model_classifies(s)) TR_TRY(tr_classified_open(s->labels, &m->evaluation->classified));
+    const struct tr_test_metrics metrics = {
+        .loss = s->loss, .shape = s->shape, .outputs = s->outputs, .joint = s->softmax};
+    TR_TRY(tr_evaluated_open(&metrics, s->labels, &m->evaluated));
     m->output = probability ? TR_OUT_PROBABILITY : margins ? TR_OUT_MARGIN : TR_OUT_LABEL;
     tr_query_rows(q, TR_ROWS_SPARSE, s->features, s->first_index);
     bool mean = s->loss->mean && !tr_linear_model_classifies(s);
@@ -824,7 +819,6 @@ int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records,
 {
     struct tr_linear *m = model;
     const struct tr_linear_model *s = &m->saved;
-    struct tr_classified *c = m->evaluation->classified;
     const tr_batch *rows = &records->rows;
     size_t width = s->outputs;
     TR_FREED double *margin = NULL;
@@ -832,7 +826,6 @@ int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records,
     TR_TRY(TR_NEW(&margin, width));
     for (size_t i = 0; i < rows->n; i++) {
         double weight = rows->weight ? (double)rows->weight[i] : 1;
-        m->evaluation->weight += weight;
         for (size_t k = 0; k < width; k++) {
             double x = margin[k] = out[i * width + k];
             /* the mean is one of probabilities: converts them back to margins */
@@ -840,22 +833,13 @@ int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records,
                 margin[k] = fmin(fmax(s->softmax ? log(fmax(x, 1e-300)) : log(x) - log1p(-x), -700), 700);
         }
         if (!rows->label || isnan(rows->label[i])) return tr_records_fail(records, i, "expected a label");
-        float label = rows->label[i];
-        if (!tr_linear_model_classifies(s)) {
-            tr_errors_add(&m->evaluation->errors, s->loss, s->shape, *margin, (double)label, weight);
-            continue;
+        double target = (double)rows->label[i];
+        if (tr_linear_model_classifies(s)) { /* with one output, the positive label (class 1) is the first */
+            size_t is = 0;
+            while (is < s->labels && s->label[is] != rows->label[i]) is++;
+            target = is == s->labels ? (double)NAN : (double)(width == 1 ? is == 0 : is);
         }
-        size_t is = 0, as = tr_predicted_class(margin, width);
-        while (is < s->labels && s->label[is] != label) is++;
-        if (is == s->labels) {
-            TR_TRY(tr_classified_add(c, is, as, 0, 0, weight));
-        } else if (width == 1) {
-            double loss = tr_loss_logistic.value(*margin, is == 0 ? 1 : -1, 0);
-            TR_TRY(tr_classified_add(c, is == 0, as, loss, *margin, weight));
-        } else {
-            tr_margins_to_probabilities(s->loss, s->softmax, width, margin);
-            TR_TRY(tr_classified_add(c, is, as, -log(fmax(margin[is], 1e-300)), 0, weight));
-        }
+        TR_TRY(tr_evaluated_add(m->evaluated, margin, target, weight));
     }
     return TR_OK;
 }
@@ -864,11 +848,9 @@ int tr_linear_figures(void *model, tr_query *q, uint64_t rows)
 {
     const struct tr_linear *m = model;
     const struct tr_linear_model *s = &m->saved;
-    TR_TRY(tr_rows_figure(q, rows, m->evaluation->weight));
-    if (!tr_linear_model_classifies(s)) return tr_errors_figures(&m->evaluation->errors, q, s->loss);
-    return tr_classified_figures(m->evaluation->classified, q,
-                                 s->outputs == 1 ? (float[]){s->label[1], s->label[0]} : s->label,
-                                 has_probabilities(s->loss));
+    bool reversed = tr_linear_model_classifies(s) && s->outputs == 1;
+    return tr_evaluated_figures(m->evaluated, q, rows,
+                                reversed ? (float[]){s->label[1], s->label[0]} : s->label);
 }
 
 /* ---- inspect ---- */
@@ -966,6 +948,5 @@ void tr_linear_saved_close(struct tr_linear *m)
 {
     tr_linear_model_free(&m->saved);
     (void)tr_linear_text_close(&m->text, TR_ERR_IO);
-    if (m->evaluation) tr_classified_close(&m->evaluation->classified);
-    free(m->evaluation);
+    tr_evaluated_close(&m->evaluated);
 }

@@ -213,26 +213,3 @@ bool tr_trees_is_quantile(const struct tr_trees *m, double *part)
     *part = m->loss->shape == TR_SHAPE_QUANTILE ? m->o->quantile : 0.5;
     return m->loss->trees.quantile;
 }
-
-/* ================ evaluation ================ */
-
-struct tr_trees_judged tr_trees_judge(const struct tr_trees *m, float label, const double *margin)
-{
-    struct tr_trees_judged j = {0};
-    if (!tr_trees_classify(m)) {
-        j.loss = m->loss->value(*margin, (double)label, m->shape);
-        j.error = (m->loss->mean ? m->loss->mean(*margin) : *margin) - (double)label;
-        return j;
-    }
-    j.is = tr_trees_class_of(m, label);
-    j.as = tr_predicted_class(margin, (size_t)m->outputs);
-    if (j.is == m->labels) return j;
-    if (!m->loss->joint) {
-        j.loss = m->loss->value(*margin, j.is > 0 ? 1 : -1, m->shape);
-    } else {
-        double most = margin[j.as], total = 0;
-        for (size_t k = 0; k < m->outputs; k++) total += exp(margin[k] - most);
-        j.loss = log(total) + most - margin[j.is];
-    }
-    return j;
-}

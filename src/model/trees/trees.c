@@ -206,6 +206,12 @@ static int describe_data(struct tr_trees *m)
     return TR_OK;
 }
 
+static struct tr_test_metrics metrics_of(const struct tr_trees *m)
+{
+    return (struct tr_test_metrics){
+        .loss = m->loss, .shape = m->shape, .outputs = (size_t)m->outputs, .joint = m->loss->joint};
+}
+
 static int trees_open_rows(struct tr_trees *m)
 {
     const struct tr_loss *loss = tr_objective_losses[m->o->objective]; /* NULL: model.objective is auto */
@@ -233,9 +239,8 @@ static int trees_open_rows(struct tr_trees *m)
     TR_TRY(tr_agree(m->tr, trees_check_data(m)));
     m->shape = tr_loss_shape(m->loss, m->o->delta, m->o->quantile, m->o->power);
     m->outputs = m->loss->joint ? tr_max_size(train->labels, 2) : 1;
-    m->metrics = (struct tr_test_metrics){
-        .loss = m->loss, .shape = m->shape, .outputs = (size_t)m->outputs, .joint = m->loss->joint};
-    TR_TRY(tr_agree(m->tr, tr_test_metrics_choose(m->job, &m->metrics)));
+    m->metrics = metrics_of(m);
+    TR_TRY(tr_agree(m->tr, tr_test_metrics_choose(m->tr, &m->metrics)));
     TR_TRY(tr_agree(m->tr, describe_data(m)));
     TR_TRY(tr_agree(m->tr, tr_trees_weigh(m)));
     return initial_read(m);
@@ -264,6 +269,7 @@ static int trees_check(const tr_job *job, const void *options)
     if (o->top > 0 && o->rows >= 1)
         return refuse_key(job, "solve.top_share",
                           "used only if solve.row_share, the share of the other rows, is below 1");
+    TR_TRY(tr_test_metrics_check(job, loss));
     if (*o->init) TR_TRY(tr_check_initial(job, o->init));
     return tr_class_weights_check(job, o->class_weights);
 }
@@ -414,32 +420,43 @@ static void outputs_of(const struct tr_trees *m, const float *score, size_t apar
     for (size_t k = 0; k < m->outputs; k++) margin[k] = (double)score[k * apart];
 }
 
+/* Returns the target of tr_judge(): the index of the class of a label, NaN if training does not have it; or the label. */
+static double target_of(const struct tr_trees *m, float label)
+{
+    if (!tr_trees_classify(m)) return (double)label;
+    size_t class = tr_trees_class_of(m, label);
+    return class < m->labels ? (double)class : (double)NAN;
+}
+
+/* Adds the test rows of this worker to m->metrics and its sums. */
+static int judge_tests(struct tr_trees *m, double *sum)
+{
+    double margin[MOST_CLASSES];
+    const float *weight = m->test->rows.weight;
+    size_t n = m->test_rows.n;
+    TR_TRY(score_test(m));
+    for (size_t i = 0; i < n; i++) {
+        outputs_of(m, m->test_score + i, n, margin);
+        if (m->from_base) margin[0] += m->base[0];
+        double target = target_of(m, m->test->rows.label[i]);
+        TR_TRY(tr_test_metrics_add(&m->metrics, margin, target, weight ? (double)weight[i] : 1, sum));
+    }
+    return TR_OK;
+}
+
 static int trees_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_trees *m = state;
-    size_t n = m->test_rows.n;
     double margin[MOST_CLASSES];
     (void)me;
     for (size_t i = m->own_first; i < m->own_first + m->own_rows; i++) {
         double weight = m->weight ? (double)m->weight[i] : 1;
         outputs_of(m, m->score + i, m->rows.n, margin);
-        report->sum[LOSS] += weight * tr_trees_judge(m, m->label[i], margin).loss;
+        report->sum[LOSS] += weight * tr_judge(&m->metrics, margin, target_of(m, m->label[i])).loss;
         report->sum[WEIGHT] += weight;
     }
     if (!m->test) return TR_OK;
-    TR_TRY(score_test(m));
-    for (size_t i = 0; i < n; i++) {
-        double weight = m->test->rows.weight ? (double)m->test->rows.weight[i] : 1;
-        outputs_of(m, m->test_score + i, n, margin);
-        if (m->from_base) margin[0] += m->base[0];
-        double target = (double)m->test->rows.label[i];
-        if (tr_trees_classify(m)) {
-            size_t class = tr_trees_class_of(m, m->test->rows.label[i]);
-            target = class < m->labels ? (double)class : (double)NAN;
-        }
-        tr_test_metrics_add(&m->metrics, margin, target, weight, report->sum + TEST);
-    }
-    return TR_OK;
+    return tr_test_metrics_rank(m->tr, &m->metrics, judge_tests(m, report->sum + TEST), report->sum + TEST);
 }
 
 static int trees_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
@@ -447,7 +464,7 @@ static int trees_summarize(void *state, const tr_report *report, tr_evaluation *
     struct tr_trees *m = state;
     const double *sum = report->sum;
     evaluation->objective = sum[LOSS] / sum[WEIGHT];
-    if (m->test) tr_test_metrics_find(&m->metrics, sum + TEST, evaluation);
+    if (m->test) tr_test_metrics_find(&m->metrics, sum + TEST, evaluation->metric);
     if (!isfinite(evaluation->objective))
         return tr_fail(TR_ERR_DIVERGED, "the objective is not finite: lower solve.rate");
     m->last = *evaluation;
@@ -542,22 +559,12 @@ static int trees_train(void *model)
                       "rows, or a "
                       "lower model.min_rows");
     TR_TRY(report_traffic(m));
-    struct tr_area *area = NULL;
-    double auc = NAN;
-    if (!m->test || m->loss != &tr_loss_logistic) return TR_OK;
-    TR_TRY(tr_agree(m->tr, score_test(m)));
-    TR_TRY(tr_agree(m->tr, tr_area_open(m->test_rows.n, &area)));
-    const float *weight = m->test->rows.weight;
-    int status = TR_OK;
-    for (size_t i = 0; i < m->test_rows.n && status == TR_OK; i++) {
-        size_t is = tr_trees_class_of(m, m->test->rows.label[i]);
-        if (is < m->labels)
-            status = tr_area_add(area, m->test_score[i], is > 0, weight ? (double)weight[i] : 1);
-    }
-    status = tr_agree(m->tr, status);
-    if (status == TR_OK) status = tr_area_find(m->tr, area, &auc);
-    tr_area_close(&area);
-    return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
+    double auc, ignored[TR_METRIC_SUMS] = {0};
+    if (!m->test || !tr_test_metrics_lack_auc(&m->metrics)) return TR_OK;
+    int status = m->metrics.area ? TR_OK : tr_area_open(m->test_rows.n, &m->metrics.area);
+    TR_TRY(tr_agree(m->tr, status == TR_OK ? judge_tests(m, ignored) : status));
+    TR_TRY(tr_area_find(m->tr, m->metrics.area, &auc));
+    return tr_report_figure(m->tr, "test_auc", auc);
 }
 
 /* ================ predict ================ */
@@ -574,12 +581,6 @@ enum {
 
 /* Maximum number of columns for which predict and evaluate read rows as dense arrays; above, as sparse rows. */
 enum { DENSE_COLUMNS = 4096 };
-
-struct tr_trees_evaluation {
-    struct tr_classified *classified; /* counts of classified rows; NULL: labels are numbers */
-    struct tr_errors errors;          /* sums of errors, if labels are numbers */
-    double weight;                    /* sum of the weights of all rows */
-};
 
 static int trees_ready(void *model, tr_query *q)
 {
@@ -606,8 +607,8 @@ static int trees_ready(void *model, tr_query *q)
     if (m->output == PREDICT_CONTRIBUTIONS && m->columns > DENSE_COLUMNS)
         return tr_fail(TR_ERR_USAGE, "--contributions requires at most %d features, but the model has %llu",
                        DENSE_COLUMNS, (unsigned long long)m->columns);
-    TR_TRY(TR_NEW(&m->evaluation, 1));
-    if (tr_trees_classify(m)) TR_TRY(tr_classified_open((size_t)m->labels, &m->evaluation->classified));
+    m->metrics = metrics_of(m);
+    TR_TRY(tr_evaluated_open(&m->metrics, (size_t)m->labels, &m->evaluated));
     if (m->output != PREDICT_CONTRIBUTIONS)
         TR_TRY(tr_scorer_open(&m->forest, 0, (size_t)m->columns, &m->scorer));
     tr_query_rows(q, m->columns <= DENSE_COLUMNS ? TR_ROWS_DENSE : TR_ROWS_SPARSE, m->columns,
@@ -705,14 +706,10 @@ static int trees_predict(void *model, tr_query *q, const tr_records *records, do
     rows_for_all(m, rows, rows_find_margins, outputs, margin);
     for (size_t i = 0; i < n; i++) {
         double *of = margin + i * outputs;
-        if (m->output == PREDICT_PROBABILITY && outputs == 1) *of = 1 / (1 + exp(-*of));
-        if (m->output == PREDICT_PROBABILITY && outputs > 1) {
-            double sum = 0, most = -INFINITY;
-            for (size_t k = 0; k < outputs; k++) most = fmax(most, of[k]);
-            for (size_t k = 0; k < outputs; k++) sum += of[k] = exp(of[k] - most);
-            for (size_t k = 0; k < outputs; k++) of[k] /= sum;
-        }
-        if (m->output == PREDICT_MEAN && m->loss->mean) *of = m->loss->mean(*of);
+        if (m->output == PREDICT_PROBABILITY && outputs > 1)
+            tr_margins_to_probabilities(m->loss, true, outputs, of);
+        else if ((m->output == PREDICT_PROBABILITY || m->output == PREDICT_MEAN) && m->loss->mean)
+            *of = m->loss->mean(*of);
         if (m->output == PREDICT_LABEL) out[i] = (double)m->label_name[tr_predicted_class(of, outputs)];
     }
     if (m->output != PREDICT_LABEL) memcpy(out, margin, n * outputs * sizeof *out);
@@ -724,20 +721,12 @@ static int trees_predict(void *model, tr_query *q, const tr_records *records, do
 static int trees_evaluate_rows(void *model, tr_query *q, const tr_records *records, const double *out)
 {
     struct tr_trees *m = model;
-    struct tr_trees_evaluation *e = m->evaluation;
     const float *label = records->rows.label;
     (void)q;
     for (size_t i = 0; i < records->rows.n; i++, out += m->outputs) {
         double weight = records->rows.weight ? (double)records->rows.weight[i] : 1;
         if (!label || isnan(label[i])) return tr_records_fail(records, i, "expected a label");
-        struct tr_trees_judged row = tr_trees_judge(m, label[i], out);
-        if (!tr_trees_classify(m)) {
-            tr_errors_add(&e->errors, m->loss, m->shape, *out, (double)label[i], weight);
-        } else {
-            double score = m->outputs == 1 ? *out : 0;
-            TR_TRY(tr_classified_add(e->classified, row.is, row.as, row.loss, score, weight));
-        }
-        e->weight += weight;
+        TR_TRY(tr_evaluated_add(m->evaluated, out, target_of(m, label[i]), weight));
     }
     return TR_OK;
 }
@@ -745,10 +734,7 @@ static int trees_evaluate_rows(void *model, tr_query *q, const tr_records *recor
 static int trees_figures(void *model, tr_query *q, uint64_t rows)
 {
     const struct tr_trees *m = model;
-    const struct tr_trees_evaluation *e = m->evaluation;
-    TR_TRY(tr_rows_figure(q, rows, e->weight));
-    if (tr_trees_classify(m)) return tr_classified_figures(e->classified, q, m->label_name, true);
-    return tr_errors_figures(&e->errors, q, isnan(m->shape) ? NULL : m->loss);
+    return tr_evaluated_figures(m->evaluated, q, rows, m->label_name);
 }
 
 /* ================ inspect ================ */
@@ -874,7 +860,8 @@ static int trees_inspect(void *model, tr_query *q)
 static void trees_close(void *model)
 {
     struct tr_trees *m = model;
-    if (m->evaluation) tr_classified_close(&m->evaluation->classified);
+    tr_test_metrics_close(&m->metrics);
+    tr_evaluated_close(&m->evaluated);
     tr_contributions_close(&m->contributions);
     tr_scorer_close(&m->scorer);
     tr_forest_free(&m->forest);
@@ -882,8 +869,8 @@ static void trees_close(void *model)
     tr_bins_free(&m->bins);
     tr_binned_free(&m->rows);
     tr_binned_free(&m->test_rows);
-    TR_FREE_ALL(m->evaluation, m->leaf_number, m->label_name, m->base, m->direction, m->values,
-                m->group_label, m->from_base, m->number, m->score, m->test_score, m->most, m->sum, m->weight);
+    TR_FREE_ALL(m->leaf_number, m->label_name, m->base, m->direction, m->values, m->group_label, m->from_base,
+                m->number, m->score, m->test_score, m->most, m->sum, m->weight);
     tr_data_close(&m->test);
     tr_data_close(&m->train);
 }
@@ -1027,7 +1014,8 @@ const tr_model_class tr_trees_class = {
     .types = TR_WORDS("trees"),
     .help = "gradient boosted trees",
     .predicts = "the label, or the expected number",
-    .evaluates = "accuracy, AUC and log loss of classes, or RMSE, MAE and R² of numbers",
+    .evaluates = "all metrics of report.metric that apply to the model, the confusion matrix, and precision "
+                 "and recall of each class",
     .noun = "trees",
     .format = "trireme-trees",
     .format_version = 1,

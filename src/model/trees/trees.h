@@ -355,7 +355,7 @@ struct tr_trees {
     struct tr_forest forest;
 
     /* predict and evaluate */
-    struct tr_trees_evaluation *evaluation;
+    struct tr_evaluated *evaluated;
     struct tr_scorer *scorer;
     struct tr_contributions contributions; /* --contributions */
     uint32_t *leaf_number;                 /* --leaves, per node: index among the leaves of its tree */
@@ -407,15 +407,6 @@ int tr_gradients(struct tr_trees *m);
 enum { TR_GRADIENTS = 1024 };
 void tr_gradients_of(const struct tr_trees *m, const uint32_t *row, size_t first, size_t n, float *g,
                      float *h);
-
-/* Compares the outputs for a row with its label. Evaluations during training and of files use the result. */
-struct tr_trees_judged {
-    double loss;
-    size_t is;    /* class of the label; m->labels: the label is unknown, and the loss is 0 */
-    size_t as;    /* predicted class */
-    double error; /* if labels are numbers: prediction minus label */
-};
-struct tr_trees_judged tr_trees_judge(const struct tr_trees *m, float label, const double *margin);
 
 /* Returns whether the values of leaves are quantiles of the residuals. *part: which quantile, 0 .. 1. */
 bool tr_trees_is_quantile(const struct tr_trees *m, double *part);

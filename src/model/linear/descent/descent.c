@@ -578,10 +578,10 @@ static int descent_evaluate(tr_worker *me, void *state, tr_report *report)
     if (!m->test) return path_remember(m, 0);
     tr_report all = *report;
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, all.sum, TR_SUMS));
-    tr_evaluation tested;
-    tr_test_metrics_find(&m->metrics, all.sum + TR_LINEAR_TEST, &tested);
-    bool better = tr_test_metrics_better(&m->metrics, tested.metric[0], d->best.of.metric);
-    return better || d->best.of.value == 0 ? path_remember(m, tested.metric[0]) : TR_OK;
+    double tested[TR_METRICS];
+    tr_test_metrics_find(&m->metrics, all.sum + TR_LINEAR_TEST, tested);
+    bool better = tr_test_metrics_better(&m->metrics, tested[0], d->best.of.metric);
+    return better || d->best.of.value == 0 ? path_remember(m, tested[0]) : TR_OK;
 }
 
 static int descent_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
