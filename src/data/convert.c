@@ -74,7 +74,6 @@ static int read_all(struct work *w, int (*piece)(void *state, struct tr_reader *
                                             .schema = w->schema,
                                             .bindings = &w->bindings,
                                             .seen = w->seen,
-                                            .seed = job->seed,
                                             .progress = show_progress,
                                             .progress_state = w,
                                             .piece = piece,

@@ -464,6 +464,41 @@ static const char *csv_parse_any(struct tr_reader *r, const char *p)
     }
 }
 
+/* ---- groups and times ---- */
+
+/* Reads the field of data.group or data.time. Rows without a group are one group. */
+static bool csv_mark(struct tr_reader *r, const char *p)
+{
+    const struct tr_reader_options *o = r->options;
+    char separator = r->head->separator, room[TR_VALUE_ROOM];
+    struct tr_field f;
+    for (size_t k = 0;; k++) {
+        const char *wrong = tr_read_field(p, separator, &f);
+        if (wrong) return csv_bad_field(r, k, p, wrong) != NULL;
+        if (k == r->mark_field) break;
+        p = f.end;
+        if (!tr_next_field(&p, separator)) return csv_bad_count(r, k + 1, false) != NULL;
+    }
+    size_t n = f.n;
+    bool missing = tr_schema_is_missing(o->schema, f.text, f.n);
+    if (o->split.by == TR_SPLIT_TIME) {
+        const char *problem = "is no time, expected numbers, or dates as 2024-01-31 or 2024-01-31T12:30:00";
+        if (missing) problem = "is missing, expected a time";
+        else if (tr_split_read_time(f.text, f.n, &r->mark)) problem = NULL;
+        if (problem) return csv_bad_field(r, r->mark_field, p, problem) != NULL;
+        return true;
+    }
+    if (f.doubled) {
+        r->status = TR_GROW(&r->scratch, &r->scratch_capacity, n);
+        if (r->status != TR_OK) return false;
+        n = tr_field_copy(&f, r->scratch);
+        f.text = r->scratch;
+    }
+    const char *text = tr_value_text(f.text, &n, room);
+    r->mark = tr_text_hash(text, missing ? 0 : n);
+    return true;
+}
+
 /* ---- reading ---- */
 
 static int csv_open(struct tr_reader *r)
@@ -504,6 +539,16 @@ static int csv_enter(struct tr_reader *r)
         has_id = has_id || column == r->id_column;
     }
     r->any = !plain;
+    r->mark_field = 0;
+    while (o->split.by >= TR_SPLIT_GROUP && r->mark_field < r->fields &&
+           binding->column[r->mark_field] != o->split.column)
+        r->mark_field++;
+    if (r->mark_field == r->fields) {
+        char name[TR_SHOWN_NAME];
+        tr_schema_column_text(s, o->split.column, name);
+        return tr_fail(TR_ERR_DATA, "%s: there is no column %s, which %s needs", r->files->file[r->file].path,
+                       name, o->split.by == TR_SPLIT_TIME ? "data.time" : "data.group");
+    }
     if (!o->id || (has_id && r->id_column < tr_schema_fields(s))) return TR_OK;
     return tr_fail(TR_ERR_USAGE, "%s: the model has no column %s for --id", r->files->file[r->file].path,
                    o->id);
@@ -538,4 +583,5 @@ const struct tr_text_format tr_csv_format = {.sniff = csv_sniff,
                                              .open = csv_open,
                                              .enter = csv_enter,
                                              .room = csv_room,
-                                             .lines = csv_lines};
+                                             .lines = csv_lines,
+                                             .mark = csv_mark};

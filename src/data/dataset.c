@@ -91,10 +91,15 @@ static int read_heads(tr_data *data, const tr_data *like)
     const struct {
         const char *key;
         bool given;
-    } keys[] = {{"data.columns", job->data.columns.n},      {"data.missing", job->data.missing.n},
-                {"data.cross", job->data.cross.n},          {"data.hash", job->data.hash},
-                {"data.positive", *job->data.positive},     {"data.min_count", job->data.min_count > 1},
-                {"data.most_values", job->data.most_values}};
+    } keys[] = {{"data.columns", job->data.columns.n},
+                {"data.missing", job->data.missing.n},
+                {"data.cross", job->data.cross.n},
+                {"data.hash", job->data.hash},
+                {"data.positive", *job->data.positive},
+                {"data.min_count", job->data.min_count > 1},
+                {"data.most_values", job->data.most_values},
+                {"data.group", *job->data.group},
+                {"data.time", *job->data.time}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys && data->format != TR_FORMAT_CSV; i++)
         if (keys[i].given)
             return tr_fail(TR_ERR_CONFIG, "%s: %s is for csv, and the data are %s",
@@ -170,9 +175,8 @@ struct tr_reader_options tr_data_reading(const tr_data *data, const tr_data *lik
                                       .schema = data->state->schema,
                                       .bindings = &data->state->bindings,
                                       .settled = like != NULL,
-                                      .held_out = data->state->held_out,
-                                      .reads_held_out = data->state->test,
-                                      .seed = job->seed};
+                                      .split = data->state->split,
+                                      .reads_held_out = data->state->test};
 }
 
 /* Reads this worker's share of the files. The share of triples is contiguous, since the order of the files decides which of two
@@ -202,9 +206,12 @@ static int read_range(tr_data *data, const tr_data *like, struct loading *loadin
     if (!triples && tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(&s->files, workers);
     if (s->node_rows) return tr_node_rows_read(data, worker, workers, &options, in);
     if (node) options.places = &s->row_number;
+    struct tr_marks marks = {.n = 0};
+    options.marks = node ? &marks : NULL;
     struct tr_matrix none = {0}, *rows = s->on_disk ? &none : &s->rows;
     int status = triples ? tr_read_triples(&s->files, worker, workers, &options, &in->triples, &in->report)
                          : tr_read_matrix(&s->files, worker, workers, &options, rows, &in->report);
+    if (node) s->row_mark = marks.mark;
     /* converts offsets in files to origins (tr_origin()), which include the index of the file */
     if (status == TR_OK && options.places) {
         uint64_t *place = s->row_number;
@@ -464,7 +471,7 @@ static int weights_check(tr_data *data)
     const tr_job *job = s->tr->job;
     if (!weights_are_in_file(data)) return TR_OK;
     data->weighted = true;
-    if (s->held_out.to > 0)
+    if (s->split.by != TR_SPLIT_NONE)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: data.weight has a number for each row, but data.test takes some rows away: "
                        "expected files for data.test",
@@ -545,6 +552,7 @@ static int read_table(tr_data *data, const tr_data *like, struct tr_reading *in)
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
     TR_TRY(tr_schema_open(data, like));
+    TR_TRY(tr_split_open(data, like));
     if (s->form & TR_DATA_NODE) s->schema->hash = 0; /* tasks need the words, not hashes */
     data->label_column = s->schema->label == s->schema->n                      ? TR_LABEL_NONE
                          : s->schema->label == 0                               ? TR_LABEL_FIRST
@@ -576,7 +584,8 @@ static int read_table(tr_data *data, const tr_data *like, struct tr_reading *in)
         free(in->weight);
         in->weight = NULL;
         free(s->row_number);
-        s->row_number = NULL;
+        free(s->row_mark);
+        s->row_number = s->row_mark = NULL;
         in->runs.n = 0;
     }
 }
@@ -591,13 +600,15 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     in->writer.data = data;
     in->writer.expands = tables && s->form & TR_DATA_SPARSE;
     in->writer.prunes = !tables && tr->job->table.prune;
+    if (!csv) TR_TRY(tr_split_open(data, like));
     TR_TRY(csv ? read_table(data, like, in) : tr_agree(tr, read_files(data, like, in)));
     TR_TRY(sum_reports(tr, &in->report, &totals));
     data->weighted = s->schema && tr_schema_weight(s->schema) < s->schema->n;
     data->total_rows = totals.rows;
     data->total_nonzeros = totals.nonzeros;
     data->skipped = totals.skipped;
-    if (totals.queries) tr_say(tr, "note:          query ids (qid) of the rows are ignored");
+    if (totals.queries && s->split.by == TR_SPLIT_NONE)
+        tr_say(tr, "note:          query ids (qid) of the rows are ignored");
     s->unlabelled = totals.unlabelled;
     TR_TRY(tr_agree(tr, totals.rows == 0 ? fail_no_record(data)
                         : csv            ? TR_OK
@@ -841,6 +852,8 @@ static void print_reading(FILE *text, const tr_job *job)
             (unsigned long long)job->data.features, job->data.header, job->data.label, job->data.positive,
             (unsigned long long)job->data.hash);
     if (*job->data.weight) fprintf(text, " weight %s", job->data.weight);
+    if (*job->data.group) fprintf(text, " group %s", job->data.group);
+    if (*job->data.time) fprintf(text, " time %s", job->data.time);
     if (job->data.on_error == TR_ON_ERROR_SKIP)
         fprintf(text, " records of %llu", (unsigned long long)job->data.max_record);
     print_list(text, &job->data.columns);
@@ -962,7 +975,9 @@ static int store_add(tr_context *tr, enum tr_data_part part, char **key, struct 
     added->next = tr->stores->first;
     tr->stores->first = *store = added;
     added = NULL;
-    return tr_job_held_out(tr->job, &s->held_out);
+    TR_TRY(tr_job_held_out(tr->job, &s->held_out));
+    s->split = tr_split_of_share(s->held_out.from, s->held_out.to, tr->job->seed);
+    return TR_OK;
 }
 
 /* Finds the store of these files and settings; for test data also of the training data `like`. If there is none, adds a store, sets

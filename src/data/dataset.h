@@ -58,7 +58,8 @@ struct tr_data_state {
     int form;                        /* flags of enum tr_data_part that the model passed to tr_data_open() */
     bool full;                       /* each row has a value for every column; false: rows are sparse */
     struct tr_scale *scale;          /* training data: how they were scaled; NULL: not scaled */
-    struct tr_job_held_out held_out; /* the part of data.train that is held out as test data */
+    struct tr_job_held_out held_out; /* data.test: the share of data.train that is held out as test data */
+    struct tr_split split;           /* the held-out rows, if this data set is read from data.train */
     bool test;                       /* this data set is test data */
     bool long_labels;                /* csv: labels are names because some are integers that are not floats */
 
@@ -66,6 +67,8 @@ struct tr_data_state {
     struct tr_matrix rows;
     /* number of each row in the data set (tr_data.row; with TR_DATA_NODE: its origin) */
     uint64_t *row_number;
+    uint64_t *
+        row_mark; /* with TR_DATA_NODE: the group or the time of each row, see split.h; NULL: there are none */
     float *weight;              /* weight of each row, in the heap; NULL: all are 1 */
     const float *own_weight;    /* weights of the rows that this worker has read itself; NULL after loading */
     struct tr_stretch *stretch; /* if row_number is NULL: the numbers of all rows, ascending */

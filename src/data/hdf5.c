@@ -494,7 +494,7 @@ int tr_hdf5_read_origins(struct tr_hdf5 *t, struct tr_reader *r, uint64_t first,
 {
     const struct tr_reader_options *o = r->options;
     r->first_origin = first;
-    r->origins = t->origin.set >= 0 && (o->held_out.to > 0 || o->piece);
+    r->origins = t->origin.set >= 0 && (o->split.by != TR_SPLIT_NONE || o->piece);
     if (!r->origins) return TR_OK;
     TR_TRY(TR_GROW(&r->origin, &r->origin_capacity, n));
     return array_read(t, &t->origin, first, n, NULL, r->origin);
@@ -507,9 +507,10 @@ uint64_t tr_hdf5_origin_of(const struct tr_reader *r, uint64_t row)
 
 bool tr_hdf5_leaves_out(const struct tr_reader *r, uint64_t row)
 {
-    if (r->options->held_out.to == 0) return false;
+    const struct tr_reader_options *o = r->options;
+    if (o->split.by == TR_SPLIT_NONE) return false;
     uint64_t origin = tr_hdf5_origin_of(r, row), file = origin >> 48;
-    return tr_reader_leaves_out(r, file, origin - tr_origin(file, 0));
+    return tr_split_leaves_out(&o->split, o->reads_held_out, 0, file, origin - tr_origin(file, 0));
 }
 
 /* ---- the rows of a reader ---- */

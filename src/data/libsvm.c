@@ -1,5 +1,5 @@
 /* The LIBSVM text format: `label index:value index:value ...` per line. `qid:number` after the label, the query of ranking data, is
- * noted and ignored.
+ * the group of the row (split.h), and otherwise ignored.
  *
  * Blanks and tabs separate fields; # begins a comment; empty lines, CRLF and a last line without newline are accepted. Indices
  * must ascend. Values and labels are decimal numbers in the range of float.
@@ -21,6 +21,17 @@ static bool libsvm_is_row(const char *p)
     const char *colon = tr_read_whole(pair, &index);
     if (strncmp(pair, "qid:", 4) == 0) return true;
     return colon != pair && *colon == ':' && colon[1] != ':';
+}
+
+/* Finds whether the first row has a qid. */
+static int libsvm_head(const struct tr_first_lines *first, int header, struct tr_head *head)
+{
+    const char *p = tr_next_text(first->text, first->end);
+    (void)header;
+    while (p && *p == '#') p = tr_next_text(tr_behind_line(p, first->end), first->end);
+    while (p && !tr_is_blank(*p) && !tr_at_line_end(p)) p++;
+    head->queries = p && strncmp(tr_skip_blanks(p), "qid:", 4) == 0;
+    return TR_OK;
 }
 
 /* Returns whether the line is a row with an error: it has a number, or several with commas between them, and then only pairs
@@ -210,6 +221,17 @@ static const char *libsvm_parse_line(struct tr_reader *r, const char *p)
 
 /* ---- many lines ---- */
 
+/* A row without a qid is a group of its own. */
+static bool libsvm_mark(struct tr_reader *r, const char *p)
+{
+    if (*p == '#') return false;
+    r->mark = tr_mix((uint64_t)r->file << 48 | r->offset);
+    while (!tr_is_blank(*p) && !tr_at_line_end(p)) p++;
+    p = tr_skip_blanks(p);
+    if (strncmp(p, "qid:", 4) == 0) (void)tr_read_whole(p + 4, &r->mark);
+    return true;
+}
+
 /* Allocates memory for a chunk of text, in which a row takes at least two bytes and a pair at least four. Large arrays grow by
  * moving pages, not bytes, and unused pages take no memory: so growing takes no additional memory. */
 static int libsvm_room(struct tr_reader *r, size_t bytes)
@@ -273,5 +295,9 @@ static int libsvm_estimate(const struct tr_sample *sample, double text, double f
     return TR_OK;
 }
 
-const struct tr_text_format tr_libsvm_format = {
-    .sniff = libsvm_sniff, .room = libsvm_room, .lines = libsvm_lines, .estimate = libsvm_estimate};
+const struct tr_text_format tr_libsvm_format = {.sniff = libsvm_sniff,
+                                                .head = libsvm_head,
+                                                .room = libsvm_room,
+                                                .lines = libsvm_lines,
+                                                .mark = libsvm_mark,
+                                                .estimate = libsvm_estimate};

@@ -223,8 +223,10 @@ static int choose_range(struct node_reader *t, size_t file, uint64_t begin, uint
         uint64_t place = t->s->row_number[at] - base;
         if (o->format == TR_FORMAT_DOCWORD) /* whole documents are held out */
             place = triple_at(t->s, at).row - t->r.documents + 1;
-        bool left_out = o->held_out.to != 0 && (t->hdf5 ? tr_hdf5_leaves_out(&t->r, place)
-                                                        : tr_reader_leaves_out(&t->r, file, place));
+        uint64_t mark = t->s->row_mark ? t->s->row_mark[at] : 0;
+        bool left_out = t->hdf5 ? tr_hdf5_leaves_out(&t->r, place)
+                                : o->split.by != TR_SPLIT_NONE &&
+                                      tr_split_leaves_out(&o->split, o->reads_held_out, mark, file, place);
         if (!left_out) t->row[t->n++] = at;
     }
     return t->n > before ? tr_reader_note_run(&t->r, begin, end, t->n - before) : TR_OK;
@@ -250,7 +252,7 @@ static int choose_ranges(struct node_reader *t, const struct tr_file_part *part)
 static int choose_rows_of_file(void *state, const struct tr_file_part *part)
 {
     struct node_reader *t = state;
-    if (!t->hdf5 || t->r.options->held_out.to == 0) return choose_ranges(t, part);
+    if (!t->hdf5 || t->r.options->split.by == TR_SPLIT_NONE) return choose_ranges(t, part);
     TR_CLOSED_BY(tr_hdf5_table_close) struct tr_hdf5 table;
     TR_TRY(tr_hdf5_table_open(&t->r.files->file[part->file], &table));
     t->table = &table;

@@ -414,6 +414,29 @@ int tr_reader_enter(struct tr_reader *r, size_t file)
     return format->enter ? format->enter(r) : TR_OK;
 }
 
+int tr_reader_note_mark(struct tr_reader *r)
+{
+    struct tr_marks *marks = r->options->marks;
+    if (!marks) return TR_OK;
+    TR_TRY(TR_GROW(&marks->mark, &marks->capacity, marks->n + 1));
+    marks->mark[marks->n++] = r->mark;
+    return TR_OK;
+}
+
+int tr_reader_choose(struct tr_reader *r, const char *p, bool *skips)
+{
+    const struct tr_reader_options *o = r->options;
+    const struct tr_text_format *format = tr_text_format(o->format);
+    r->mark = 0;
+    r->status = TR_OK;
+    *skips = true;
+    if (o->split.by >= TR_SPLIT_GROUP && !format->mark(r, p))
+        return r->status == TR_OK ? TR_OK : tr_reader_reject(r);
+    if (o->marks_only) return tr_reader_note_mark(r);
+    *skips = tr_split_leaves_out(&o->split, o->reads_held_out, r->mark, r->file, r->offset);
+    return TR_OK;
+}
+
 int tr_reader_hand_out(struct tr_reader *r)
 {
     if (!r->options->piece || r->matrix.rows == 0) return TR_OK;

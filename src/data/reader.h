@@ -16,6 +16,7 @@
 #include "data/names.h"
 #include "data/input.h"
 #include "data/matrix.h"
+#include "data/split.h"
 #include "data/schema.h"
 #include "trireme/model.h"
 #include "trireme/records.h"
@@ -33,6 +34,7 @@ struct tr_head {
     bool named;    /* hdf5: columns have names, so the file is read as csv: see hdf5.h */
     uint64_t
         label_column; /* hdf5 with named columns: index of the label column; equal to `fields` if there is none */
+    bool queries;     /* libsvm: the first row has a qid */
     bool text_rows, text_columns; /* ratings: the user or the item of the first record is no number */
     int label;                    /* csv: probable label column, TR_LABEL_* */
     bool header;                  /* csv: the first line has the names of the columns */
@@ -192,14 +194,13 @@ struct tr_reader_options {
     const char *id;          /* csv: tr_reader.id_text receives this column's texts of the rows for piece() */
     bool rows_without_label; /* csv: keep rows without a label, with label NaN; false: drop them */
     bool text_rows, text_columns; /* ratings: ids of users or items are text; false: whole numbers */
-    /* Some lines (docword: documents) are held out. Seed and position of a line select them, so they are the same for any number of
-     * readers. reads_held_out: only these are read; false: only the others. held_out.to = 0: no line is held out */
-    struct tr_job_held_out held_out;
-    bool reads_held_out;
-    uint64_t seed;
-    uint64_t deal;      /* chunk size of tr_files_deal(); 0: each reader has one contiguous share */
-    size_t chunk_bytes; /* bytes of text that are parsed together, for tests; 0: TR_TEXT_CHUNK */
-    size_t most_rows;   /* libsvm, csv: stop after this number of rows; 0: read all */
+    struct tr_split split;        /* the lines (docword: documents) that are held out */
+    bool reads_held_out;          /* only held-out lines are read; false: only the others */
+    struct tr_marks *marks;       /* libsvm, csv: receives the marks of the lines that are read; NULL: none */
+    bool marks_only;              /* reads no line, and receives the marks of all lines */
+    uint64_t deal;                /* chunk size of tr_files_deal(); 0: each reader has one contiguous share */
+    size_t chunk_bytes;           /* bytes of text that are parsed together, for tests; 0: TR_TEXT_CHUNK */
+    size_t most_rows;             /* libsvm, csv: stop after this number of rows; 0: read all */
     /* Called repeatedly with the stored bytes that this reader has read; the sum over all readers is about the total of the files.
      * Anything but TR_OK ends the reading with that status */
     int (*progress)(void *state, uint64_t bytes);
@@ -257,7 +258,9 @@ struct tr_reader {
     struct tr_matrix matrix;
     size_t nonzeros; /* sparse rows: number of non-zeros in `matrix` */
     size_t begin_capacity, column_capacity, value_capacity, label_capacity, place_capacity;
-    uint64_t *place; /* offset (hdf5: row) of each row in its file, with options->piece or ->places */
+    uint64_t *place;   /* offset (hdf5: row) of each row in its file, with options->piece or ->places */
+    uint64_t mark;     /* mark of the current line */
+    size_t mark_field; /* csv: index of the field with the mark */
     uint64_t *origin, first_origin; /* hdf5: origins (hdf5.h) of rows from row first_origin on */
     bool origins;                   /* origin is valid: the file has origins, and they are needed */
     size_t origin_capacity;
@@ -338,6 +341,8 @@ struct tr_text_format {
     int (*room)(struct tr_reader *r, size_t bytes); /* allocates memory for a chunk of text of this size */
     /* parses these lines by a call of tr_each_line() */
     int (*lines)(struct tr_reader *r, const struct tr_chunk *lines);
+    /* sets r->mark of the line at p. Returns false for a comment, or after tr_reader_bad() */
+    bool (*mark)(struct tr_reader *r, const char *p);
     /* Adds to *size an estimate for `files` similar files, of which one has `text` bytes of text and this sample */
     int (*estimate)(const struct tr_sample *sample, double text, double files, tr_data_size *size);
 };
@@ -415,33 +420,36 @@ static inline int tr_reader_end_row(struct tr_reader *r, float label)
     return TR_OK;
 }
 
-/* Returns whether options->held_out excludes the record at offset (hdf5: row) `place` of a file. */
-static inline bool tr_reader_leaves_out(const struct tr_reader *r, uint64_t file, uint64_t place)
-{
-    const struct tr_reader_options *o = r->options;
-    uint64_t random = tr_mix(tr_mix(tr_mix(o->seed) ^ file) ^ place) >> 11;
-    double drawn = (double)random * 0x1p-53;
-    return (drawn >= o->held_out.from && drawn < o->held_out.to) != o->reads_held_out;
-}
+/* Sets *skips: options->split excludes the line at p, or only its mark is needed. */
+int tr_reader_choose(struct tr_reader *r, const char *p, bool *skips);
+
+/* Appends r->mark to options->marks, which may be NULL. */
+int tr_reader_note_mark(struct tr_reader *r);
 
 /* The inner loop of the driver, which is inlined together with the line function. If tabs separate fields, a leading tab ends an
  * empty first field, so the line function gets the line from its beginning. */
 static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *r,
                                                               const struct tr_chunk *lines, tr_line_fn *line)
 {
-    bool chooses = r->options->held_out.to > 0 && r->options->format != TR_FORMAT_DOCWORD;
+    bool chooses = r->options->split.by != TR_SPLIT_NONE && r->options->format != TR_FORMAT_DOCWORD;
     for (const char *p = lines->begin; p < lines->end && !r->enough;) {
         const char *at = p;
         while (tr_is_blank(*at)) at++;
         r->offset = lines->offset + (uint64_t)(p - lines->begin);
-        if (!tr_at_line_end(at) && !(chooses && tr_reader_leaves_out(r, r->file, r->offset))) {
+        const char *begin = r->head->separator == '\t' ? p : at;
+        bool skips = tr_at_line_end(at);
+        if (chooses && !skips) TR_TRY(tr_reader_choose(r, begin, &skips));
+        if (!skips) {
             size_t rows = r->matrix.rows + r->triples.n; /* one of the summands is 0 */
-            at = line(r, r->head->separator == '\t' ? p : at);
+            at = line(r, begin);
             if (!at) {
                 TR_TRY(tr_reader_reject(r));
                 at = p;
             }
-            if (r->place && r->matrix.rows + r->triples.n > rows) r->place[rows] = r->offset;
+            if (r->place && r->matrix.rows + r->triples.n > rows) {
+                r->place[rows] = r->offset;
+                if (chooses) TR_TRY(tr_reader_note_mark(r));
+            }
         }
         p = *at == '\n' ? at + 1 : (const char *)memchr(at, '\n', (size_t)(lines->end - at)) + 1;
     }

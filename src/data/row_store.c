@@ -26,8 +26,8 @@
 
 /* ---- arrays ---- */
 
-const size_t tr_row_unit[] = {sizeof(uint64_t), sizeof(uint32_t), sizeof(float),
-                              sizeof(float),    sizeof(uint64_t), sizeof(tr_key)};
+const size_t tr_row_unit[] = {sizeof(uint64_t), sizeof(uint32_t), sizeof(float), sizeof(float),
+                              sizeof(uint64_t), sizeof(uint64_t), sizeof(tr_key)};
 
 void **tr_row_store_array(tr_data *data, size_t i)
 {
@@ -37,6 +37,7 @@ void **tr_row_store_array(tr_data *data, size_t i)
                              (void **)&m->value,
                              (void **)&m->label,
                              (void **)&data->state->row_number,
+                             (void **)&data->state->row_mark,
                              (void **)(uintptr_t)&data->keys};
     _Static_assert(sizeof arrays / sizeof *arrays == TR_ROW_ARRAYS, "a pointer for each array");
     return arrays[i];
@@ -54,7 +55,7 @@ static struct tr_row_shape rows_shape(tr_data *data)
 
 uint64_t tr_row_store_measure(const struct tr_row_shape *s, uint64_t bytes[TR_ROW_ARRAYS])
 {
-    const uint64_t elements[] = {s->rows + 1, s->values, s->values, s->rows, s->rows, s->keys};
+    const uint64_t elements[] = {s->rows + 1, s->values, s->values, s->rows, s->rows, s->rows, s->keys};
     uint64_t sum = 0;
     for (size_t i = 0; i < TR_ROW_ARRAYS; i++) {
         bytes[i] = s->arrays >> i & 1 ? elements[i] * tr_row_unit[i] : 0;
@@ -81,7 +82,7 @@ static void rows_free(tr_data *data, size_t n)
 /* ---- files: layout ---- */
 
 #define FORMAT "trireme-data"
-enum { VERSION = 5 };
+enum { VERSION = 6 };
 
 struct tr_row_directory {
     struct tr_row_key key;
@@ -1003,8 +1004,9 @@ static int sharing_move(struct sharing *m)
 {
     struct tr_data_state *s = m->data->state;
     const struct tr_row_shape *mine = &m->mine, *before = &m->before;
-    const uint64_t first[] = {before->rows + 1, before->values, before->values, before->rows, before->rows},
-                   n[] = {mine->rows, mine->values, mine->values, mine->rows, mine->rows},
+    const uint64_t first[] = {before->rows + 1, before->values, before->values,
+                              before->rows,     before->rows,   before->rows},
+                   n[] = {mine->rows, mine->values, mine->values, mine->rows, mine->rows, mine->rows},
                    some = ((uint64_t)4 << 20) / sizeof *s->rows.column;
     tr_key *keys = tr_row_file_at(s->file, TR_ROWS_KEYS);
     TR_FREED uint32_t *number = NULL; /* index of each own key among the group's keys; NULL: equal */

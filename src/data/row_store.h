@@ -30,6 +30,7 @@ enum tr_row_array {
     TR_ROWS_VALUE,
     TR_ROWS_LABEL,
     TR_ROWS_NUMBER,
+    TR_ROWS_MARK,
     TR_ROWS_KEYS,
     TR_ROW_ARRAYS
 };

@@ -241,6 +241,33 @@ static int schema_find_weight(const tr_job *job, struct tr_schema *s)
     return TR_OK;
 }
 
+/* Finds the column of data.group or data.time (*found; s->n: none), and makes it an identifier unless data.columns sets its type. */
+static int schema_find_split(const tr_job *job, const struct tr_files *files, struct tr_schema *s,
+                             size_t *found)
+{
+    const char *key = *job->data.group ? "data.group" : "data.time",
+               *name = *job->data.group ? job->data.group : job->data.time;
+    *found = *name ? tr_schema_find(s, name) : s->n;
+    if (*found == s->n) return *name ? fail_no_column(job, key, name, files) : TR_OK;
+    struct tr_column *c = &s->column[*found];
+    if (!c->fixed && !column_is_label(c)) *c = (struct tr_column){.type = TR_COLUMN_ID, .fixed = true};
+    if (*job->data.time || c->type > TR_COLUMN_CATEGORY) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "%s: data.group: data.columns makes column %s a feature, expected id",
+                   tr_job_where(job, "data.group"), tr_shown(name).text);
+}
+
+/* Checks that column c, of data.group or data.time, has no labels and no weights. */
+static int schema_check_split(const tr_job *job, const struct tr_schema *s, size_t c)
+{
+    const char *key = *job->data.group ? "data.group" : "data.time";
+    bool label = c < s->n && column_is_label(&s->column[c]),
+         weight = c < s->n && s->column[c].type == TR_COLUMN_WEIGHT;
+    if (!label && !weight) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "%s: %s: column %s has the %s", tr_job_where(job, key), key,
+                   tr_shown(*job->data.group ? job->data.group : job->data.time).text,
+                   label ? "labels" : "weights");
+}
+
 static int fail_bad_cross(const tr_job *job, const char *text, const char *why)
 {
     return tr_fail(TR_ERR_CONFIG, "%s: data.cross: «%s»: %s", tr_job_where(job, "data.cross"),
@@ -305,7 +332,7 @@ static int schema_set_positive(const tr_job *job, struct tr_schema *s)
 static int schema_fill(const tr_job *job, const struct tr_files *files, const struct tr_head *heads,
                        struct tr_schema *s)
 {
-    size_t file = 0;
+    size_t file = 0, split;
     while (file < files->n && heads[file].fields == 0) file++;
     if (file == files->n)
         return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", files->file[0].path);
@@ -318,9 +345,11 @@ static int schema_fill(const tr_job *job, const struct tr_files *files, const st
     }
     TR_TRY(schema_look(files, heads, file, s));
     TR_TRY(schema_set_types(job, files, s, false));
+    TR_TRY(schema_find_split(job, files, s, &split));
     TR_TRY(schema_find_label(job, files, &heads[file], s));
     TR_TRY(schema_set_types(job, files, s, true));
     TR_TRY(schema_find_weight(job, s));
+    TR_TRY(schema_check_split(job, s, split));
     s->hash = job->data.hash;
     if (s->hash > 0 && (job->data.min_count > 1 || job->data.most_values > 0))
         return tr_fail(TR_ERR_CONFIG,

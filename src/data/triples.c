@@ -348,7 +348,9 @@ static const char *docword_read(struct tr_reader *r, const char *p)
         if (most == 0) return triples_bad(r, p, problem);
         return tr_reader_bad(r, p, TR_SEPARATOR_BLANKS, "%s 1 to %llu", problem, (unsigned long long)most);
     }
-    if (TR_RARELY(r->options->held_out.to > 0) && tr_reader_leaves_out(r, r->file, document)) return p;
+    if (TR_RARELY(r->options->split.by != TR_SPLIT_NONE) &&
+        tr_split_leaves_out(&r->options->split, r->options->reads_held_out, 0, r->file, document))
+        return p;
     r->triples.triple[r->triples.n++] =
         (struct tr_triple){(uint32_t)(r->documents + document - 1), (uint32_t)(word - 1), (float)count};
     return p;

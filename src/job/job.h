@@ -139,7 +139,8 @@ struct tr_job {
         struct tr_job_list test;
         struct tr_job_list vocabulary; /* at most one file */
         struct tr_job_list folders;
-        char *weight; /* empty: equal weights */
+        char *weight;       /* empty: equal weights */
+        char *group, *time; /* columns that decide which rows are held out together; empty: none */
         int format;
         int index_base;
         int on_error;
@@ -271,10 +272,11 @@ const struct tr_job_task *tr_job_task_of(const struct tr_job *job, const char *n
  * TR_ERR_CONFIG otherwise. */
 int tr_job_check_use(const struct tr_job *job);
 
-/* The part of the training data that is held out for testing: each record has a random number between 0 and 1, and is held out if
- * from <= number < to. to = 0: no record is held out. */
+/* The share of the training data that is held out for testing, between two fractions: data/split.h. to = 0: no record is held out.
+ * For a fold of several, `fold` is its number from 1; folds = 0: it is no fold. */
 struct tr_job_held_out {
     double from, to;
+    int fold, folds;
 };
 
 /* Parses data.test: with «10%» a tenth of the training data is held out, with «fold 2/5» the second of five parts; nothing if it

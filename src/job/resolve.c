@@ -694,7 +694,7 @@ int tr_job_held_out(const struct tr_job *job, struct tr_job_held_out *held)
     if (!folds && (length == 0 || text[length - 1] != '%')) return TR_OK;
     int end = 0, fold = 0, n = 0;
     if (folds && sscanf(text, "fold %d/%d%n", &fold, &n, &end) == 2)
-        *held = (struct tr_job_held_out){(double)(fold - 1) / n, (double)fold / n};
+        *held = (struct tr_job_held_out){(double)(fold - 1) / n, (double)fold / n, fold, n};
     else if (!folds && sscanf(text, "%lf%%%n", &held->to, &end) == 1) held->to /= 100;
     bool is_part = folds ? n >= 2 && fold >= 1 && fold <= n : held->to > 0 && held->to < 1;
     if (is_part && end > 0 && text[end] == '\0') return TR_OK;
@@ -790,14 +790,34 @@ static int check_stages(const struct tr_job *job)
     return TR_OK;
 }
 
+/* Checks data.group and data.time of the job or of a task. `whole` is the job: one of its tasks must hold out rows. */
+static int check_split(const struct tr_job *job, const struct tr_job *whole)
+{
+    const char *key = *job->data.group ? "data.group" : "data.time";
+    struct tr_job_held_out held;
+    bool holds_out = tr_job_held_out(job, &held) == TR_OK && held.to > 0;
+    for (size_t i = 0; i < whole->tasks; i++)
+        holds_out = holds_out || (tr_job_held_out(whole->task[i].job, &held) == TR_OK && held.to > 0);
+    if (*job->data.group && *job->data.time)
+        return tr_job_fail(tr_job_where(job, "data.time"),
+                           "data.time and data.group are both set: expected one of them");
+    if (holds_out || (!*job->data.group && !*job->data.time)) return TR_OK;
+    return tr_job_fail(tr_job_where(job, key),
+                       "%s is of no use: no rows are held out: expected a share for data.test, "
+                       "as 10%%, or trireme sweep",
+                       key);
+}
+
 int tr_job_check_use(const struct tr_job *job)
 {
     if (job->tasks == 0) TR_TRY(check_stages(job));
     TR_TRY(check_use(job, job));
     TR_TRY(check_settings(job));
+    TR_TRY(check_split(job, job));
     for (size_t i = 0; i < job->tasks; i++) {
         TR_TRY(check_use(job->task[i].job, job));
         TR_TRY(check_settings(job->task[i].job));
+        TR_TRY(check_split(job->task[i].job, job));
         if (job->task[i].run != TR_RUN_AVERAGE) TR_TRY(check_stages(job->task[i].job));
     }
     return TR_OK;

@@ -65,6 +65,13 @@ static const tr_option job_keys[] = {
     {"data.weight", TR_KIND_TEXT, AT(data.weight), "",
      .help = "weights of the rows of data.train: a csv column, by name or number; or files with one number >= 0 per row, "
              "one per line, in the order of the rows"},
+    {"data.group", TR_KIND_TEXT, AT(data.group), "",
+     .help = "csv: column, by name or number; data.test and the folds of trireme sweep keep rows of equal value together, in the test "
+             "data or in the training data; it is no feature (libsvm: rows of equal qid are kept together)"},
+    {"data.time", TR_KIND_TEXT, AT(data.time), "",
+     .help = "csv: column of numbers or of dates (2024-01-31, 2024-01-31T12:30:00), by name or number: data.test 10% holds out the "
+             "last rows by time; fold K/N trains on the past, and tests on the next of N + 1 parts; it is no feature unless "
+             "data.columns sets its type"},
     {"data.vocabulary", TR_KIND_LIST, AT(data.vocabulary), "", .may_change = true,
      .help = "lda: file with one word per line, stored with the model"},
     {"data.folders", TR_KIND_LIST, AT(data.folders), ".,datasets", .may_change = true,

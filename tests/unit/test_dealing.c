@@ -386,15 +386,16 @@ UNIT_CASE(each_row_is_held_out_or_not_for_any_number_of_readers)
     for (int packed = 0; packed < 2; packed++) {
         open_files(packed ? "packed" : "rows");
         for (size_t readers = 1; readers <= 5; readers += 2) {
-            struct tr_reader_options o = {
-                .format = TR_FORMAT_LIBSVM, .held_out = {0, 0.2}, .seed = 3, .deal = readers == 5 ? 512 : 0};
+            struct tr_reader_options o = {.format = TR_FORMAT_LIBSVM,
+                                          .split = tr_split_of_share(0, 0.2, 3),
+                                          .deal = readers == 5 ? 512 : 0};
             find_rows(o, readers, others);
             o.reads_held_out = true;
             find_rows(o, readers, again);
             if (readers == 1 && !packed) memcpy(first, again, sizeof first);
             ck_assert_mem_eq(first, again, sizeof first);
             for (int i = 0; i < 1000; i++) ck_assert(first[i] != others[i]);
-            o.seed = 4;
+            o.split.seed = 4;
             find_rows(o, readers, again);
             ck_assert_mem_ne(first, again, sizeof first);
         }

@@ -329,9 +329,8 @@ UNIT_CASE(a_share_is_held_out_by_row)
         for (int held = 0; held < 2; held++)
             for (size_t reader = 0; reader < readers; reader++) {
                 struct tr_reader_options o = plain;
-                o.held_out.to = 0.2;
+                o.split = tr_split_of_share(0, 0.2, 5);
                 o.reads_held_out = held;
-                o.seed = 5;
                 ck_ok(read_share(reader, readers, o));
                 counts[readers > 1][held] += matrix.rows;
             }

@@ -1,0 +1,59 @@
+/* Which rows of data.train are held out as test data (data.test: 10%, or fold 2/5).
+ *
+ * Each row has a 64-bit key, and is held out if from <= key < to. The key of a row is
+ *   TR_SPLIT_PLACE   a hash of the seed and the place of its line in the files; docword: of the number of its document
+ *   TR_SPLIT_GROUP   a hash of the seed and its group: the value of the column data.group, or qid in LIBSVM files
+ *   TR_SPLIT_TIME    its time, the value of the column data.time
+ * So the held-out rows are the same for any number of ranks, and all rows of a group are on one side. Hashes of places are uniform:
+ * the share determines from and to. For groups and times, all workers first list the marks of the lines in their share of the files,
+ * without parsing other fields. A mark is what the line contributes to the key: a hash of the group, or the time as an integer of
+ * the same order. tr_split_open() then finds from and to among the keys of all ranks by bisection. In a split by time only the rows
+ * before `from` are training data. */
+#ifndef TR_DATA_SPLIT_H
+#define TR_DATA_SPLIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/base.h"
+
+enum tr_split_by { TR_SPLIT_NONE /* no row is held out */, TR_SPLIT_PLACE, TR_SPLIT_GROUP, TR_SPLIT_TIME };
+
+struct tr_split {
+    enum tr_split_by by;
+    uint64_t seed, from, to;
+    size_t column; /* csv: index of the column with the groups or times */
+};
+
+/* The marks of lines, in the order of reading. */
+struct tr_marks {
+    uint64_t *mark;
+    size_t n, capacity;
+};
+
+/* Returns the split by place with a share of the rows, between two fractions. TR_SPLIT_NONE if `to` is 0. */
+struct tr_split tr_split_of_share(double from, double to, uint64_t seed);
+
+/* Returns whether a row is not in the test data (test) or not in the training data. mark: 0 for a split by place. */
+static inline bool tr_split_leaves_out(const struct tr_split *p, bool test, uint64_t mark, uint64_t file,
+                                       uint64_t place)
+{
+    uint64_t key = p->by == TR_SPLIT_TIME    ? mark
+                   : p->by == TR_SPLIT_GROUP ? tr_mix(tr_mix(p->seed) ^ mark)
+                                             : tr_mix(tr_mix(tr_mix(p->seed) ^ file) ^ place) >> 11;
+    bool held_out = key >= p->from && key < p->to;
+    return test ? !held_out : held_out || (p->by == TR_SPLIT_TIME && key >= p->to);
+}
+
+/* Reads a time: a number, or a date such as 2024-01-31, possibly with a time of day (2024-01-31T12:30:00.5+01:00). Sets *mark to an
+ * integer of the same order, below UINT64_MAX, which is odd for dates. Returns false if the text is no time. */
+bool tr_split_read_time(const char *text, size_t n, uint64_t *mark);
+
+struct tr_data;
+
+/* Sets data->state->split for groups and times, and prints the number of held-out rows. like: the training data of test data. The
+ * heads and the schema are known. All ranks; they return the same status. TR_ERR_CONFIG: too few groups or rows. */
+int tr_split_open(struct tr_data *data, const struct tr_data *like);
+
+#endif
