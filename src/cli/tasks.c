@@ -260,14 +260,15 @@ static size_t task_before(const tr_job *job, size_t task, size_t i)
 static const char *common_metric(const tr_job *job, const struct tr_schedule *schedule)
 {
     const char *folder = NULL;
+    struct tr_outcome_seen first;
     bool differ = false;
     for (size_t i = 0; i < job->tasks; i++) {
         for (size_t k = 0; job->task[i].run == TR_RUN_BEST && k < job->task[i].after.n; k++) {
             size_t before = task_before(job, i, k);
-            const char *its = job->task[before].job->output;
             if (schedule->task[before].state != TR_TASK_DONE) continue;
-            if (!folder) folder = its;
-            struct tr_outcome_seen first = tr_outcome_look(folder, NULL), seen = tr_outcome_look(its, NULL);
+            struct tr_outcome_seen seen = tr_outcome_look(job->task[before].job->output, NULL);
+            if (!folder) first = seen;
+            folder = job->task[before].job->output;
             differ = differ || strcmp(first.name, seen.name) != 0;
         }
     }

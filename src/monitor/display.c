@@ -152,7 +152,9 @@ void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr
     if (d->seen++ == 0) {
         d->objective_name = stage->objective_name ? stage->objective_name : "objective";
         int fitting = d->style == TR_DISPLAY_TABLE ? (tr_terminal_columns(d->out, 80) - 64) / 10 : TR_METRICS;
-        for (d->metrics = 0; d->metrics < TR_METRICS && stage->metric[d->metrics].name; d->metrics++) {
+        bool any = false; /* LDA has its metric only at the end */
+        for (int k = 0; k < TR_METRICS; k++) any = any || !isnan(e->metric[k]);
+        for (d->metrics = 0; any && d->metrics < TR_METRICS && stage->metric[d->metrics].name; d->metrics++) {
             if (d->metrics > 0 && d->metrics >= fitting) break;
             d->metric[d->metrics] = stage->metric[d->metrics].name;
         }

@@ -332,19 +332,18 @@ struct tr_outcome_seen tr_outcome_look(const char *folder, const char *wanted)
 {
     TR_FREED char *text = seen_read(folder, "summary.json");
     struct tr_number_text metric = seen_member(text, "metric");
-    struct tr_outcome_seen seen = {.name = "perplexity", .seconds = seen_real(text, "total_seconds")};
+    struct tr_outcome_seen seen = {.name = "objective",
+                                   .value = seen_real(text, "objective"),
+                                   .ascends = !strcmp(seen_member(text, "metric_ascends").text, "true"),
+                                   .seconds = seen_real(text, "total_seconds")};
     char member[64];
-    if (wanted) {
-        snprintf(seen.name, sizeof seen.name, "%s", wanted);
-        seen.ascends = !strcmp(wanted, "accuracy");
-    } else if (*metric.text == '"') {
-        snprintf(seen.name, sizeof seen.name, "%.*s", (int)strcspn(metric.text + 1, "\""), metric.text + 1);
-        seen.ascends = !strcmp(seen_member(text, "metric_ascends").text, "true");
-    }
+    if (!wanted && *metric.text != '"') return seen;
+    if (wanted) seen.ascends = !strcmp(wanted, "accuracy");
+    if (wanted) snprintf(seen.name, sizeof seen.name, "%s", wanted);
+    else snprintf(seen.name, sizeof seen.name, "%.*s", (int)strcspn(metric.text + 1, "\""), metric.text + 1);
     snprintf(member, sizeof member, "test_%s", seen.name);
     seen.value = seen_real(text, member);
-    if (!isnan(seen.value)) return seen;
-    return (struct tr_outcome_seen){"objective", seen_real(text, "objective"), false, seen.seconds};
+    return seen;
 }
 
 struct tr_status_seen tr_status_look(const char *folder)
@@ -515,10 +514,10 @@ static int summary_write_run(FILE *file, const void *what)
     fprintf(file, "  \"metric_ascends\": %s,\n", a->ascends ? "true" : "false");
     for (size_t k = 0; k < SUMMARY_FIGURES; k++) {
         double value = NAN;
-        for (size_t i = 0; i < tr->figures; i++)
-            if (!strcmp(tr->figure[i].name, summary_figure[k])) value = tr->figure[i].value;
         for (size_t i = 0; i < TR_METRICS; i++)
             if (!strcmp(a->metric[i].text, summary_figure[k] + strlen("test_"))) value = last->metric[i];
+        for (size_t i = 0; i < tr->figures; i++)
+            if (!strcmp(tr->figure[i].name, summary_figure[k])) value = tr->figure[i].value;
         tr_json_real_member(file, summary_figure[k], value);
     }
     for (size_t i = 0; i < TR_METRICS && *a->metric[i].text; i++) {

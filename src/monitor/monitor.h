@@ -185,14 +185,15 @@ struct tr_status_seen {
 /* Reads the status.json in a folder. A file that cannot be read counts as missing. */
 struct tr_status_seen tr_status_look(const char *folder);
 
-/* The result of a run from its summary.json: the value of a metric on data.test, or, if there is none, the objective. */
+/* The result of a run from its summary.json: the value of a metric on data.test; if the model has none, the objective. */
 struct tr_outcome_seen {
     char name[32];  /* "accuracy", "rmse", ..., or "objective" */
     double value;   /* NaN: none */
     bool ascends;   /* a greater value is better */
     double seconds; /* duration of the whole run */
 };
-/* Reads the result. metric: name of the metric; NULL: the metric that decides which model of this run is best. */
+/* Reads the result. metric: accuracy, or the name of a metric of which a lower value is better; NULL: the metric that decides which
+ * model of this run is best. */
 struct tr_outcome_seen tr_outcome_look(const char *folder, const char *metric);
 
 /* Returns a number from the summary.json of a run; if it is not there, from its status.json; NaN: none. */

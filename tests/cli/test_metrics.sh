@@ -144,10 +144,29 @@ for metric in log_loss accuracy auc; do
     grep -q "^$expected .*<- best" said || fail "sweep by $metric: not $expected: $(grep best said)"
     rm -rf patient swept
 done
+# candidates with different losses are compared by rmse; topics by perplexity
+"$trireme" sweep job.yaml data.train=number.csv model.type=linear,quantile report.progress=yes output=swept >said 2>&1 || fail "sweep: $(cat said)"
+says said '^task  *rmse '
+"$trireme" generate docword -o bag documents=200 words=50 tokens=4k topics=2 2>/dev/null
+"$trireme" sweep data.train=bag model.type=lda model.topics=2,30 solve.epochs=5 report.progress=yes output=topics >said 2>&1 || fail "sweep: $(cat said)"
+says said '^task  *perplexity '
+expected=$(for i in 1 2; do cat topics/s$i-?/summary.json | sed -n 's/.*"test_perplexity": \(.*\),/\1/p' | awk -v i=$i '{ sum += $1 } END { print sum, "s" i }'; done | sort -g | head -1 | cut -d' ' -f2)
+grep -q "^$expected .*<- best" said || fail "sweep by perplexity: not $expected: $(grep best said)"
 run path 1 job.yaml data.train=two.csv data.test=two.test.csv model.l1=path
 head -1 path/path.csv | grep -q ',log_loss$' || fail "path.csv: $(head -1 path/path.csv)"
 least=$(tail -n +2 path/path.csv | cut -d, -f5 | sort -g | head -1)
 near "$(of path test_log_loss)" "$least" 1e-6 || fail "path: chooses log_loss $(of path test_log_loss), not $least"
+
+# evaluate writes JSON for the other classes of models, too
+awk 'BEGIN { srand(2); for (i = 0; i < 200; i++) print int(rand() * 20), int(rand() * 15), 1 + int(rand() * 5) }' >ratings
+cut -d, -f3,4 number.csv >points.csv
+run factors 1 data.train=ratings data.format=ratings model.type=mf model.rank=2 solve.epochs=2
+run points 1 data.train=points.csv model.type=kmeans model.clusters=3
+for pair in topics/best:bag:perplexity factors:ratings:rmse points:points.csv:inertia; do
+    model=${pair%%:*} metric=${pair##*:} file=${pair%:*}
+    "$trireme" evaluate $model "${file#*:}" --json | python3 -m json.tool >evaluated || fail "evaluate --json: $model"
+    says evaluated "^ *\"$metric\": [0-9]"
+done
 
 # ---- metrics that a model does not have ----
 

@@ -972,6 +972,7 @@ static int lda_train(void *model)
                       .epochs_per_clock = 1,
                       .objective_name = "log p/token",
                       .ascends = true,
+                      .metric = {{m->test ? "test perplexity" : NULL, false}}, /* computed below */
                       .compute = lda_sweep,
                       .rotates = true,
                       .evaluate = lda_evaluate,
