@@ -225,3 +225,27 @@ int tr_weighted_quantiles(tr_context *tr, enum tr_set ranks, const struct tr_row
     for (size_t k = 0; k < n; k++) quantile[k] = search[k].all > 0 ? tr_float_of_key(search[k].found) : 0;
     return TR_OK;
 }
+
+int tr_targets_measure(tr_context *tr, enum tr_set ranks, const float *target, const float *weight, size_t n,
+                       double mean, double *median, double *scale, const char **name)
+{
+    struct tr_row_set rows = {NULL, n};
+    float middle, deviation;
+    double sum[2] = {0}; /* Σ weight, Σ weight × (target - mean)² */
+    TR_FREED float *size = NULL;
+    TR_TRY(TR_NEW(&size, n));
+    TR_TRY(tr_weighted_quantiles(tr, ranks, &rows, 1, target, weight, 0.5, &middle));
+    for (size_t i = 0; i < n; i++) {
+        double off = (double)target[i] - mean, c = weight ? (double)weight[i] : 1;
+        sum[0] += c;
+        sum[1] += off * off * c;
+        size[i] = fabsf(target[i] - middle);
+    }
+    TR_TRY(tr_weighted_quantiles(tr, ranks, &rows, 1, size, weight, 0.5, &deviation));
+    TR_TRY(tr_all_reduce(tr, ranks, TR_SUM, TR_F64, sum, 2));
+    *median = (double)middle;
+    *scale = deviation > 0 ? (double)deviation : sqrt(sum[1] / sum[0]);
+    *name = deviation > 0 ? "the median absolute deviation" : "the standard deviation";
+    if (!(*scale > 0)) *scale = 1, *name = "as for lack of a deviation";
+    return TR_OK;
+}

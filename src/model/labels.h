@@ -1,4 +1,5 @@
-/* Functions of labels: whether labels are classes, the weights of their rows (model.class_weights), and weighted quantiles. */
+/* Functions of labels: whether labels are classes, the weights of their rows (model.class_weights), weighted quantiles, and the
+ * scale of the targets of a regression. */
 #ifndef TR_MODEL_LABELS_H
 #define TR_MODEL_LABELS_H
 
@@ -54,6 +55,17 @@ struct tr_row_set {
  */
 int tr_weighted_quantiles(tr_context *tr, enum tr_set ranks, const struct tr_row_set *set, size_t n,
                           const float *value, const float *weight, double part, float *quantile);
+
+/* Measures the n targets of this rank, on which defaults depend that have the unit of the targets (model.delta, model.l2).
+ *
+ * @param [in]  weight  one element for each target; NULL: all weights are 1
+ * @param [in]  mean    mean of the targets of all ranks
+ * @param [out] median  of the targets of all ranks
+ * @param [out] scale   their median absolute deviation; if it is 0, their standard deviation; 1 if all targets are equal
+ * @param [out] name    name of the scale, for messages
+ */
+int tr_targets_measure(tr_context *tr, enum tr_set ranks, const float *target, const float *weight, size_t n,
+                       double mean, double *median, double *scale, const char **name);
 
 /* Maps a float to an unsigned integer. The integers compare as their floats do; -0 and 0 have the same integer. */
 static inline uint32_t tr_key_of_float(float x)

@@ -372,6 +372,15 @@ bool tr_test_metrics_better(const struct tr_test_metrics *m, double value, doubl
     return metric_kinds[m->metric[0].kind].ascends ? value > than : value < than;
 }
 
+bool tr_is_worse(const char *figure, double value, bool ascends, const char *constant, double of_constant,
+                 char text[TR_WORSE_TEXT])
+{
+    double worse = ascends ? of_constant - value : value - of_constant;
+    snprintf(text, TR_WORSE_TEXT, "the %s is %.8g, worse than %.8g of %s", figure, value, of_constant,
+             constant);
+    return worse > 1e-3 * fabs(of_constant) + 1e-12;
+}
+
 /* ---- the sums of a metric ---- */
 
 struct tr_judged tr_judge(const struct tr_test_metrics *m, const double *margin, double target)

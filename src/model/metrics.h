@@ -106,6 +106,15 @@ bool tr_test_metrics_lack_auc(const struct tr_test_metrics *metrics);
 /* Returns whether `value` of the first metric is better than `than`. */
 bool tr_test_metrics_better(const struct tr_test_metrics *metrics, double value, double than);
 
+/* Compares a figure of a model with that of the best constant prediction. Returns whether it is worse by more than 0.1 %, and then
+ * writes «the FIGURE is VALUE, worse than VALUE of CONSTANT» to `text`.
+ *
+ * @param [in] ascends  larger values are better
+ */
+enum { TR_WORSE_TEXT = 160 };
+bool tr_is_worse(const char *figure, double value, bool ascends, const char *constant, double of_constant,
+                 char text[TR_WORSE_TEXT]);
+
 /* ---- `evaluate` ---- */
 
 /* The rows of an evaluation: all metrics that apply to the model, and for classes the tables and curves. */

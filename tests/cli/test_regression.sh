@@ -63,6 +63,36 @@ done
 near "$(cat mae)" "$(cat said)" 1e-5 || fail "counts: mae $(cat said), of what is predicted $(cat mae)"
 "$trireme" inspect upper | grep -q '^quantile  *0.8$' || fail "inspect does not say the quantile"
 
+# ---- trees: the units of the labels and of the columns have no effect, and a model that is worse than a constant is reported ----
+
+# powers of two, so that numbers are multiplied exactly
+awk 'BEGIN { srand(4); for (i = 0; i < 600; i++) { a = int(1000 * rand()); b = int(1000 * rand()); e = rand() - 0.5; if (rand() < 0.1) e *= 20
+    y = int(64 * (3 * (a > 400) - b / 1000 + e)) / 64; coin = (rand() < 0.3)
+    printf "%.9g,%d,%d\n", 4096 * y, a, b >"large.csv"; printf "%.9g,%d,%d\n", y / 4096, a, b >"small.csv"
+    printf "%.9g,%d,%.9g\n", y, 1048576 * a, b / 1024 >"columns.csv"; printf "%.9g,%d,%d\n", y, a, b >"unit.csv"
+    print coin "," a "," b >"noise.csv" } }'
+printf 'data: {label: 1}\nmodel: {type: trees}\nreport: {progress: no}\n' >trees.yaml
+for objective in squared absolute huber quantile; do
+    for kind in unit large small columns; do echo $objective-$kind data.train=$kind.csv model.objective=$objective; done
+done | run_all 1 trees.yaml
+for objective in squared absolute huber quantile; do
+    for kind in unit large small columns; do "$trireme" predict $objective-$kind $kind.csv >$kind.predicted; done
+    paste unit.predicted large.predicted small.predicted columns.predicted | awk '
+        function far(a, b) { return a - b > 1e-6 || b - a > 1e-6 } { sum += $1 * $1 }
+        far($1, $2 / 4096) || far($1, $3 * 4096) || $1 != $4 { n++ } END { print n + 0, NR, (sum > 100) }' >far
+    is "trees, $objective: predictions that depend on a unit" "$(cat far)" "0 600 1"
+done
+cut -d, -f1 unit.csv | sort -g | awk '{ y[NR] = $1 } END { for (i = 1; i <= NR; i++) { d = y[i] - y[NR / 2]; print d < 0 ? -d : d } }' | sort -g | sed -n 300p >mad
+says huber-large/log "scale: .* $(awk '{ printf "%.6g", 4096 * $1 }' mad), the median absolute deviation of the labels, which is model.delta"
+w=$("$trireme" predict huber-unit unit.csv | paste -d, - unit.csv | awk -F, -v s="$(cat mad)" '{ d = $1 - $2; if (d < 0) d = -d
+    sum += d < s ? d * d / 2 : s * (d - s / 2) } END { printf "%.9f\n", sum / NR }')
+near "$("$trireme" evaluate --json huber-unit unit.csv | number huber)" "$w" 1e-6 || fail "trees: the huber loss with the stored delta is not $w"
+run noise 2 trees.yaml data.train=noise.csv data.test=30% solve.epochs=200
+says noise.out "warning: .*the log_loss of data.test is .* worse than 0.[56].* of the best constant"
+silent squared-unit.out "worse than"
+expect 78 "model.delta is for model.objective huber" train trees.yaml data.train=unit.csv model.objective=squared model.delta=2 output=no
+run again 1 squared-unit/job.yaml # the values of all keys, also of those that the loss does not use
+
 # ---- what cannot be ----
 
 refused 78 "model.quantile is for model.type quantile" model.type=linear model.quantile=0.3

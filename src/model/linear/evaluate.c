@@ -188,21 +188,18 @@ int tr_linear_check_worth(struct tr_linear *m)
     double constant = loss / m->total_weight;
     for (size_t k = 0; m->o->bias_l2 && k < m->outputs; k++) constant += 0.5 * m->l2 * margin[k] * margin[k];
     TR_TRY(tr_model_tell(m->tr, 1, &objective));
-    if (objective <= constant * (1 + 1e-3) + 1e-12) return TR_OK;
-    const char *of = m->o->bias ? "the best constant" : "weights of zero";
+    char worse[TR_WORSE_TEXT];
+    if (!tr_is_worse("objective", objective, false, m->o->bias ? "the best constant" : "weights of zero",
+                     constant, worse))
+        return TR_OK;
     /* only a warning, because the test data selected the model */
     if (tr_job_number(m->job, "solve.patience") > 0) {
-        tr_warn(
-            m->tr,
-            "warning:       the objective is %.8g, worse than %.8g of %s: a larger solve.patience may help",
-            objective, constant, of);
+        tr_warn(m->tr, "warning:       %s: a larger solve.patience may help", worse);
         return TR_OK;
     }
     return tr_agree(m->tr,
-                    tr_fail(TR_ERR_DIVERGED,
-                            "the objective is %.8g, worse than %.8g of %s: give it more solve.epochs, %s%s",
-                            objective, constant, of, m->solver->diverged,
-                            m->train->scaling ? "" : ", or set data.scale to standard"));
+                    tr_fail(TR_ERR_DIVERGED, "%s: give it more solve.epochs, %s%s", worse,
+                            m->solver->diverged, m->train->scaling ? "" : ", or set data.scale to standard"));
 }
 
 tr_stage tr_linear_stage(struct tr_linear *m)

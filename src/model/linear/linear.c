@@ -235,7 +235,7 @@ static int measure_targets(struct tr_linear *m)
 {
     const struct tr_loss *loss = m->loss;
     const float *label = m->train->rows.label, *weight = m->train->rows.weight;
-    double sum[3] = {0}, bound[2] = {-INFINITY, -INFINITY};
+    double sum[2] = {0}, bound[2] = {-INFINITY, -INFINITY};
     size_t first, end;
     m->unit = 1;
     m->shape = tr_loss_shape(loss, fmax(m->o->delta, 0), m->o->quantile, m->o->power);
@@ -255,27 +255,16 @@ static int measure_targets(struct tr_linear *m)
         m->start = loss->constant(mean);
         return TR_OK;
     }
-    struct tr_row_set rows = {NULL, end - first};
-    float middle, start, deviation;
-    TR_FREED float *size = NULL;
-    TR_TRY(TR_NEW(&size, rows.n));
-    for (size_t i = first; i < end; i++) size[i - first] = label[i];
-    const float *weights = weight ? weight + first : NULL;
-    TR_TRY(tr_weighted_quantiles(m->tr, TR_SET_ALL, &rows, 1, size, weights, 0.5, &middle));
-    start = middle;
-    if (loss->shape == TR_SHAPE_QUANTILE)
-        TR_TRY(tr_weighted_quantiles(m->tr, TR_SET_ALL, &rows, 1, size, weights, m->shape, &start));
-    for (size_t i = 0; i < rows.n; i++) {
-        double off = (double)size[i] - mean;
-        sum[2] += off * off * (weights ? (double)weights[i] : 1);
-        size[i] = fabsf(size[i] - middle);
+    const float *weights = weight ? weight + first : NULL, *labels = label ? label + first : NULL;
+    const char *of;
+    TR_TRY(
+        tr_targets_measure(m->tr, TR_SET_ALL, labels, weights, end - first, mean, &m->start, &m->unit, &of));
+    if (loss->shape == TR_SHAPE_QUANTILE) {
+        struct tr_row_set rows = {NULL, end - first};
+        float start;
+        TR_TRY(tr_weighted_quantiles(m->tr, TR_SET_ALL, &rows, 1, labels, weights, m->shape, &start));
+        m->start = (double)start;
     }
-    TR_TRY(tr_weighted_quantiles(m->tr, TR_SET_ALL, &rows, 1, size, weights, 0.5, &deviation));
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &sum[2], 1));
-    m->start = (double)start;
-    m->unit = deviation > 0 ? (double)deviation : sqrt(sum[2] / sum[0]);
-    const char *of = deviation > 0 ? "the median absolute deviation" : "the standard deviation";
-    if (!(m->unit > 0)) m->unit = 1, of = "as for lack of a deviation";
     if (loss->shape == TR_SHAPE_DELTA && m->o->delta < 0) m->shape = m->unit;
     if (loss->corner && m->o->l2 < 0) m->l2 /= m->unit;
     char follows[64] = "";

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../metrics.h"
+
 /* ---- settings ---- */
 
 static int mf_refuse(const tr_job *job, const char *key, const char *why)
@@ -181,12 +183,11 @@ static int mf_train(void *model)
 {
     struct tr_mf *m = model;
     TR_TRY(m->by_als ? tr_mf_als_train(m, NULL) : tr_mf_sgd_train(m));
-    if (!m->implicit && m->last.objective > 1.05 * m->spread) /* only the scheduler knows the objective */
-        tr_warn(
-            m->tr,
-            "warning:       the error of the training ratings is %.6g, worse than %.6g of their mean: lower "
-            "model.l2%s",
-            m->last.objective, m->spread, m->by_als ? "" : ", or give it more solve.epochs");
+    char worse[TR_WORSE_TEXT]; /* only the scheduler knows the objective */
+    if (!m->implicit && tr_is_worse("error of the training ratings", m->last.objective, false, "their mean",
+                                    m->spread, worse))
+        tr_warn(m->tr, "warning:       %s: lower model.l2%s", worse,
+                m->by_als ? "" : ", or give it more solve.epochs");
     return TR_OK;
 }
 

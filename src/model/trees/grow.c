@@ -218,7 +218,7 @@ bool tr_scan_begin(const struct tr_trees *m, const struct tr_leaf_sums *leaf, do
                           .low = leaf->low,
                           .high = leaf->high};
     if (m->direction) s->parent = child_gain(s, s->all_gradient, s->all_curvature, s->l2, &value);
-    s->nothing = (float)fmax(m->o->gamma, 1e-6);
+    s->nothing = (float)fmax(m->o->gamma, m->least_gain);
     return s->all_curvature >= 2 * s->least;
 }
 

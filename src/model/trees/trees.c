@@ -212,6 +212,28 @@ static struct tr_test_metrics metrics_of(const struct tr_trees *m)
         .loss = m->loss, .shape = m->shape, .outputs = (size_t)m->outputs, .joint = m->loss->joint};
 }
 
+/* Sets the shape of the loss. The default of model.delta is the scale of the labels. */
+static int choose_shape(struct tr_trees *m)
+{
+    const tr_batch *rows = &m->train->rows;
+    double sum[2] = {0}, median;
+    const char *name;
+    m->shape = tr_loss_shape(m->loss, m->o->delta, m->o->quantile, m->o->power);
+    if (m->loss->shape != TR_SHAPE_DELTA || m->o->delta != TR_JOB_AUTO) return TR_OK;
+    for (size_t i = 0; i < rows->n; i++) {
+        double weight = rows->weight ? (double)rows->weight[i] : 1;
+        sum[0] += weight;
+        sum[1] += weight * (double)rows->label[i];
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2));
+    TR_TRY(tr_targets_measure(m->tr, TR_SET_ALL, rows->label, rows->weight, rows->n, sum[1] / sum[0], &median,
+                              &m->shape, &name));
+    m->shape =
+        (double)(float)m->shape; /* the standard deviation is rounded: it depends slightly on the ranks */
+    tr_say(m->tr, "scale:         %.6g, %s of the labels, which is model.delta", m->shape, name);
+    return TR_OK;
+}
+
 static int trees_open_rows(struct tr_trees *m)
 {
     const struct tr_loss *loss = tr_objective_losses[m->o->objective]; /* NULL: model.objective is auto */
@@ -237,7 +259,7 @@ static int trees_open_rows(struct tr_trees *m)
                       classes);
     }
     TR_TRY(tr_agree(m->tr, trees_check_data(m)));
-    m->shape = tr_loss_shape(m->loss, m->o->delta, m->o->quantile, m->o->power);
+    TR_TRY(tr_agree(m->tr, choose_shape(m)));
     m->outputs = m->loss->joint ? tr_max_size(train->labels, 2) : 1;
     m->metrics = metrics_of(m);
     TR_TRY(tr_agree(m->tr, tr_test_metrics_choose(m->tr, &m->metrics)));
@@ -256,13 +278,15 @@ static int trees_check(const tr_job *job, const void *options)
     const struct tr_trees_options *o = options;
     const struct tr_loss *loss = tr_objective_losses[o->objective]; /* NULL: model.objective is auto */
     enum tr_loss_shape shape = loss ? loss->shape : TR_SHAPE_NONE;
-    if (tr_job_given(job, "model.quantile") && shape != TR_SHAPE_QUANTILE)
+    /* The job file in the folder of a run contains all keys, so a key is refused only if its value differs from the default. */
+    if (o->quantile != 0.5 && shape != TR_SHAPE_QUANTILE)
         return refuse_key(job, "model.quantile", "for model.objective quantile");
-    if (tr_job_given(job, "model.delta") && shape != TR_SHAPE_DELTA)
+    if (o->delta != TR_JOB_AUTO && o->delta != 1 &&
+        shape != TR_SHAPE_DELTA) /* 1: default of older versions */
         return refuse_key(job, "model.delta", "for model.objective huber");
-    if (tr_job_given(job, "model.power") && shape != TR_SHAPE_POWER)
+    if (o->power != 1.5 && shape != TR_SHAPE_POWER)
         return refuse_key(job, "model.power", "for model.objective tweedie");
-    if (tr_job_given(job, "solve.votes") && o->parallel != TR_PARALLEL_VOTING)
+    if (o->votes != 20 && o->parallel != TR_PARALLEL_VOTING)
         return refuse_key(job, "solve.votes", "for solve.parallel voting");
     if (*o->class_weights && loss && !tr_loss_classifies(loss))
         return refuse_key(job, "model.class_weights", "for classes");
@@ -361,13 +385,21 @@ static int bin_rows(const struct tr_trees *m, tr_data *data, bool bundle, struct
 }
 
 /* Regression losses depend on the difference of margin and label only. Labels and scores are counted from the base, so that single
- * precision is enough if labels are far from 0. */
+ * precision is enough if labels are far from 0. Gradients that have the unit of the labels also determine the least gain. */
 static int labels_from_base(struct tr_trees *m)
 {
+    double sum[2] = {0}; /* Σ weight, Σ weight × |gradient| */
     TR_TRY(TR_NEW(&m->from_base, m->train->rows.n));
-    for (size_t i = 0; i < m->train->rows.n; i++) m->from_base[i] = (float)((double)m->label[i] - m->base[0]);
+    for (size_t i = 0; i < m->train->rows.n; i++) {
+        double label = (double)m->label[i] - m->base[0], weight = m->weight ? (double)m->weight[i] : 1;
+        m->from_base[i] = (float)label;
+        sum[0] += weight;
+        sum[1] += weight * fabs(m->loss->slope(0, label, m->shape));
+    }
     m->label = m->from_base;
     m->metrics.origin = m->base[0];
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sum, 2));
+    if (!m->loss->trees.quantile) m->least_gain *= pow((double)(float)(sum[1] / sum[0]), 2);
     return TR_OK;
 }
 
@@ -382,6 +414,7 @@ static int trees_prepare(tr_worker *me, void *state)
            together = votes ? 1 : tr_min_size(TR_MOST_TOGETHER, (size_t)m->o->leaves / 2);
     TR_TRY(tr_trees_merge_open(m->tr, &m->bins, m->members, sent, together, &m->merge));
     if (!m->base) TR_TRY(find_base(m));
+    m->least_gain = 1e-6;
     if (m->loss->labels == TR_LABELS_NUMBERS) TR_TRY(labels_from_base(m));
     TR_TRY(bin_rows(m, m->train, m->members == 1, &m->rows, &m->score));
     if (m->test) TR_TRY(bin_rows(m, m->test, true, &m->test_rows, &m->test_score));
@@ -428,18 +461,33 @@ static double target_of(const struct tr_trees *m, float label)
     return class < m->labels ? (double)class : (double)NAN;
 }
 
-/* Adds the test rows of this worker to m->metrics and its sums. */
-static int judge_tests(struct tr_trees *m, double *sum)
+/* Adds the loss of the training rows of this worker to sum[LOSS] and sum[WEIGHT]. constant: that of the initial scores, without
+ * trees. */
+static void judge_rows(const struct tr_trees *m, bool constant, double *sum)
+{
+    double margin[MOST_CLASSES];
+    for (size_t k = 0; k < m->outputs; k++) margin[k] = m->from_base ? 0 : m->base[k];
+    for (size_t i = m->own_first; i < m->own_first + m->own_rows; i++) {
+        double weight = m->weight ? (double)m->weight[i] : 1;
+        if (!constant) outputs_of(m, m->score + i, m->rows.n, margin);
+        sum[LOSS] += weight * tr_judge(&m->metrics, margin, target_of(m, m->label[i])).loss;
+        sum[WEIGHT] += weight;
+    }
+}
+
+/* Adds the test rows of this worker to the metrics and their sums. constant: those of the initial scores. */
+static int judge_tests(struct tr_trees *m, bool constant, struct tr_test_metrics *metrics, double *sum)
 {
     double margin[MOST_CLASSES];
     const float *weight = m->test->rows.weight;
     size_t n = m->test_rows.n;
-    TR_TRY(score_test(m));
+    memcpy(margin, m->base, (size_t)m->outputs * sizeof *margin);
+    if (!constant) TR_TRY(score_test(m));
     for (size_t i = 0; i < n; i++) {
-        outputs_of(m, m->test_score + i, n, margin);
-        if (m->from_base) margin[0] += m->base[0];
+        if (!constant) outputs_of(m, m->test_score + i, n, margin);
+        if (!constant && m->from_base) margin[0] += m->base[0];
         double target = target_of(m, m->test->rows.label[i]);
-        TR_TRY(tr_test_metrics_add(&m->metrics, margin, target, weight ? (double)weight[i] : 1, sum));
+        TR_TRY(tr_test_metrics_add(metrics, margin, target, weight ? (double)weight[i] : 1, sum));
     }
     return TR_OK;
 }
@@ -447,16 +495,12 @@ static int judge_tests(struct tr_trees *m, double *sum)
 static int trees_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_trees *m = state;
-    double margin[MOST_CLASSES];
+    double *sum = report->sum;
     (void)me;
-    for (size_t i = m->own_first; i < m->own_first + m->own_rows; i++) {
-        double weight = m->weight ? (double)m->weight[i] : 1;
-        outputs_of(m, m->score + i, m->rows.n, margin);
-        report->sum[LOSS] += weight * tr_judge(&m->metrics, margin, target_of(m, m->label[i])).loss;
-        report->sum[WEIGHT] += weight;
-    }
+    judge_rows(m, false, sum);
     if (!m->test) return TR_OK;
-    return tr_test_metrics_rank(m->tr, &m->metrics, judge_tests(m, report->sum + TEST), report->sum + TEST);
+    return tr_test_metrics_rank(m->tr, &m->metrics, judge_tests(m, false, &m->metrics, sum + TEST),
+                                sum + TEST);
 }
 
 static int trees_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
@@ -537,6 +581,36 @@ static int report_traffic(const struct tr_trees *m)
     return tr_report_figure(m->tr, "histogram_bytes", sum[SENT]);
 }
 
+/* Warns if the model is worse than a constant on the training or the test rows. After model.init the constant of these rows is not
+ * known; a constant has no ranking, on which auc depends. */
+static int check_worth(struct tr_trees *m, const tr_stage *stage)
+{
+    const char *constant = "the best constant";
+    char worse[TR_WORSE_TEXT], figure[64];
+    double sum[TEST + TR_METRIC_SUMS] = {0}, value[TR_METRICS] = {0};
+    struct tr_test_metrics metrics = m->metrics;
+    int status = TR_OK;
+    if (m->initial > 0) return TR_OK;
+    metrics.area = NULL;
+    if (tr_roles(m->tr) & TR_SLAVE) {
+        judge_rows(m, true, sum);
+        if (m->test) status = judge_tests(m, true, &metrics, sum + TEST);
+    }
+    TR_TRY(tr_agree(m->tr, status));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, sizeof sum / sizeof *sum));
+    tr_test_metrics_find(&metrics, sum + TEST, value);
+    snprintf(figure, sizeof figure, "%s of data.test", m->test ? stage->metric[0].name : "");
+    /* only the scheduler knows the last evaluation */
+    if (tr_is_worse("objective", m->last.objective, false, constant, sum[LOSS] / sum[WEIGHT], worse))
+        tr_warn(m->tr, "warning:       %s: a lower solve.rate may help", worse);
+    else if (m->test &&
+             tr_is_worse(figure, m->last.metric[0], stage->metric[0].ascends, constant, value[0], worse))
+        tr_warn(m->tr,
+                "warning:       %s: fewer solve.epochs, solve.patience or larger model.min_rows may help",
+                worse);
+    return TR_OK;
+}
+
 static int trees_train(void *model)
 {
     struct tr_trees *m = model;
@@ -558,11 +632,12 @@ static int trees_train(void *model)
         tr_say(m->tr, "note:          all trees are single leaves, so the model is a constant: expected more "
                       "rows, or a "
                       "lower model.min_rows");
+    TR_TRY(check_worth(m, &stage));
     TR_TRY(report_traffic(m));
     double auc, ignored[TR_METRIC_SUMS] = {0};
     if (!m->test || !tr_test_metrics_lack_auc(&m->metrics)) return TR_OK;
     int status = m->metrics.area ? TR_OK : tr_area_open(m->test_rows.n, &m->metrics.area);
-    TR_TRY(tr_agree(m->tr, status == TR_OK ? judge_tests(m, ignored) : status));
+    TR_TRY(tr_agree(m->tr, status == TR_OK ? judge_tests(m, false, &m->metrics, ignored) : status));
     TR_TRY(tr_area_find(m->tr, m->metrics.area, &auc));
     return tr_report_figure(m->tr, "test_auc", auc);
 }
@@ -909,8 +984,9 @@ static const tr_option options[] = {
              "otherwise squared"},
     {"model.quantile", TR_KIND_REAL, AT(quantile), "0.5", .above = true, .most = 1,
      .help = "quantile to predict with model.objective quantile; 0.5 = the median"},
-    {"model.delta", TR_KIND_REAL, AT(delta), "1", .above = true,
-     .help = "huber: smaller errors are squared, larger ones count linearly"},
+    {"model.delta", TR_KIND_REAL, AT(delta), "auto", .above = true, .words = TR_WORDS("auto"),
+     .help = "huber: smaller errors are squared, larger ones count linearly; "
+             "auto = the median absolute deviation of the labels"},
     {"model.power", TR_KIND_REAL, AT(power), "1.5", .least = 1.01, .most = 1.99,
      .help = "tweedie: the variance is proportional to this power of the mean; 1 would be poisson, 2 gamma"},
     {"model.class_weights", TR_KIND_TEXT, AT(class_weights), "",
