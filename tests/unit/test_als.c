@@ -73,7 +73,7 @@ static void make_reference(void)
     }
     for (size_t a = 0; a < r.order; a++) {
         for (size_t b = 0; p->implicit && b < p->rank; b++) r.matrix[a][b] += r.gram[a * p->rank + b];
-        r.matrix[a][a] += r.ridge;
+        r.matrix[a][a] += r.ridge * (a < p->rank ? 1 : p->bias_part);
     }
 }
 
@@ -120,7 +120,8 @@ static double objective(const float *x, double *slope)
 static void check_fit(struct tr_solver *solver, const float *x)
 {
     double slope[WIDTH], norm = 0, value = objective(x, slope);
-    for (size_t a = 0; a < r.order; a++) norm += (double)x[a] * (double)x[a];
+    for (size_t a = 0; a < r.order; a++)
+        norm += (a < r.problem.rank ? 1 : r.problem.bias_part) * (double)x[a] * (double)x[a];
     struct tr_solve_fit fit = tr_solver_fit(solver);
     ck_assert_double_eq_tol(fit.penalty, r.ridge * norm, 1e-5 * (1 + r.ridge * norm));
     ck_assert_double_eq_tol(fit.loss + fit.penalty, value, 1e-4 * (1 + r.squares));
@@ -216,6 +217,7 @@ static void try_levels(bool nonnegative, bool implicit, bool bias)
                                                   .implicit = implicit,
                                                   .weighted = weighted,
                                                   .l2 = (weighted ? 0.05 : 0.8) * (nonnegative ? 10 : 1),
+                                                  .bias_part = 0.7,
                                                   .confidence = 3},
                         counts[n], (enum tr_cpu)level);
 }
@@ -278,7 +280,8 @@ UNIT_CASE(equations_without_one_solution_are_solved_carefully)
     for (int kind = 0; kind < 4; kind++)
         for (int level = TR_CPU_PLAIN; level <= (int)tr_cpu(); level++) {
             bool bias = kind & 1;
-            struct tr_solve_problem problem = {.rank = kind < 2 ? 33 : 80, .bias = bias, .weighted = true};
+            struct tr_solve_problem problem = {
+                .rank = kind < 2 ? 33 : 80, .bias = bias, .bias_part = 1, .weighted = true};
             struct tr_solver *solver = NULL;
             float x[WIDTH] = {0};
             make(problem, 20);
@@ -303,6 +306,7 @@ UNIT_CASE(what_is_not_finite_is_said)
         for (size_t n = 5; n <= 50; n += 45) {
             struct tr_solve_problem problem = {.rank = 20,
                                                .bias = kind == 1,
+                                               .bias_part = 1,
                                                .nonnegative = kind == 3,
                                                .weighted = true,
                                                .l2 = kind == 2 ? 0 : 0.1};

@@ -100,6 +100,7 @@ static int als_open(struct tr_mf *m, const struct tr_als_limits *limits)
                                              .implicit = m->implicit,
                                              .weighted = m->o->l2_weighted,
                                              .l2 = m->l2,
+                                             .bias_part = 1 / m->spread,
                                              .confidence = m->o->confidence};
     TR_TRY(tr_solver_new(&problem, tr_cpu(), &als->solver));
     als->stride = (m->rank + TR_MF_ALIGN - 1) / TR_MF_ALIGN * TR_MF_ALIGN;

@@ -14,7 +14,8 @@
  * ratings is cold.
  *
  * Objective: Σ (r - prediction)² + λ (Σ n_u |p_u|² + Σ n_i |q_i|²) with n the number of ratings, or with model.l2_weighted no
- * λ (Σ |p_u|² + Σ |q_i|²). Biases are regularised like factors. */
+ * λ (Σ |p_u|² + Σ |q_i|²). Biases are regularised like factors, by λ / s, where s is the standard deviation of the ratings: if ratings
+ * are multiplied by c, biases must grow by c, but factors by √c. */
 #ifndef TR_MODEL_MF_H
 #define TR_MODEL_MF_H
 
@@ -274,7 +275,7 @@ double tr_mf_predict_saved(const struct tr_mf *m, uint64_t user, uint64_t item);
  * other side. Its target t_k, which x · v_k + b should equal, is the rating minus the mean and the bias of v_k. The result
  * minimises
  *
- *   explicit   Σ_k (t_k - b - x · v_k)² + λ' (|x|² + b²),  λ' = λ n (ALS-WR; Zhou et al. 2008, section 3.1) or λ
+ *   explicit   Σ_k (t_k - b - x · v_k)² + λ' (|x|² + b² / s),  λ' = λ n (ALS-WR; Zhou et al. 2008, section 3.1) or λ
  *   implicit   Σ_k [(1 + a |t_k|) (p_k - x · v_k)² - (x · v_k)²] + Σ_v (x · v)² + λ' |x|²,
  *              p = 1 where t > 0, else 0; Σ_v over all rows of the other side (Hu, Koren, Volinsky 2008, section 4)
  *
@@ -287,6 +288,7 @@ struct tr_solve_problem {
     bool nonnegative, implicit;
     bool weighted;     /* λ' = λ n, otherwise λ */
     double l2;         /* λ */
+    double bias_part;  /* 1 / s, with bias */
     double confidence; /* a, for implicit */
 };
 

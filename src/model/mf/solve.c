@@ -213,7 +213,7 @@ struct equations {
     float *matrix;
     size_t order, n, ld;     /* n: size of the matrix, `order` rounded up */
     const float *rows;       /* Σ v; NULL: no bias */
-    double ratings, targets; /* for the bias: number of ratings plus λ'; Σ t */
+    double ratings, targets; /* for the bias: number of ratings plus its λ'; Σ t */
     bool risky;              /* f32 may not be accurate enough, so s->copy has a copy of the matrix */
 };
 
@@ -366,8 +366,10 @@ static double solve_descend(struct tr_solver *s, const struct equations *e, cons
 /* Stores the fit. The objective with x is `gain` less than with 0, which is `squares`. Fails if a value is not finite. */
 static int solve_finish(struct tr_solver *s, const float *x, double squares, double gain, double ridge)
 {
-    size_t width = s->problem.rank + s->problem.bias;
-    double penalty = ridge * solve_dot(x, x, width), loss = squares - gain - penalty;
+    size_t rank = s->problem.rank;
+    double bias = s->problem.bias ? (double)x[rank] : 0;
+    double penalty = ridge * (solve_dot(x, x, rank) + s->problem.bias_part * bias * bias),
+           loss = squares - gain - penalty;
     if (!isfinite(loss)) return tr_fail(TR_ERR_DIVERGED, "least squares: a row's solution is not finite");
     s->fit = (struct tr_solve_fit){.loss = fmax(0, loss),
                                    .penalty = penalty,
@@ -387,7 +389,7 @@ int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
     struct equations e = {.matrix = p.matrix, .order = rank, .n = s->n, .ld = s->ld};
     if (s->problem.bias) {
         e.rows = p.rows;
-        e.ratings = (double)n + ridge;
+        e.ratings = (double)n + ridge * s->problem.bias_part;
         e.targets = *p.targets;
     }
     if (s->problem.implicit) {
@@ -406,16 +408,17 @@ int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
     return solve_finish(s, x, *p.squares, gain, ridge);
 }
 
-/* Solves a row with few ratings by the dual equations, which have one unknown per rating. The bias is treated as an additional
- * factor; in the rows of the other side this factor is 1. */
+/* Solves a row with few ratings by the dual equations, which have one unknown per rating. The bias is treated as `one` times an
+ * additional factor with the λ' of the others; in the rows of the other side this factor is `one`. */
 static int solve_few(struct tr_solver *s, size_t n, const float *const *other, const float *target, float *x)
 {
     const struct kernel *k = s->kernel;
     size_t rank = s->problem.rank, depth = rank + s->problem.bias, order = round_up(n);
     double ridge = ridge_of(s, n);
+    float one = s->problem.bias ? (float)(1 / sqrt(s->problem.bias_part)) : 0;
     struct equations e = {.matrix = s->sums, .order = n, .n = order, .ld = solve_leading(order)};
     k->turn(other, n, rank, s->panel, e.ld, order);
-    for (size_t i = 0; s->problem.bias && i < order; i++) s->panel[rank * e.ld + i] = i < n;
+    for (size_t i = 0; s->problem.bias && i < order; i++) s->panel[rank * e.ld + i] = i < n ? one : 0;
     memset(s->sums, 0, order * e.ld * sizeof *s->sums);
     for (size_t done = 0, now; done < depth; done += now) {
         now = tr_min_size(depth - done, DEPTH);
@@ -429,6 +432,7 @@ static int solve_few(struct tr_solver *s, size_t n, const float *const *other, c
     memcpy(right, target, n * sizeof *right);
     TR_TRY(solve_equations(s, &e, right, a, NULL));
     k->dots(s->panel, e.ld, depth, a, order, x);
+    if (s->problem.bias) x[rank] *= one;
     s->count.few++;
     s->count.flops +=
         (double)depth * (solve_square(n) + 3 * (double)n) + solve_square(n) * ((double)n / 3 + 2);
