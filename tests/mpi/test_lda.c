@@ -293,7 +293,7 @@ MPI_CASE(groups_know_how_often_each_count_occurs)
 
 /* ---- results of training ---- */
 
-/* The tables of a run, its priors, and log p(w, z) of a token. More topics are looked for than there are:
+/* The tables of a run, its priors, and log p(w | θ, φ) of a token. More topics are looked for than there are:
  * with the true number, two topics can be merged, and one split, for very long. */
 static double learn(const char *layout, int sweeps, struct counted *c, double *prior)
 {
@@ -328,7 +328,7 @@ static void check_topics(const struct counted *c)
 
 /* What one rank comes to; how far from it several may be. Without steps in common no two runs are alike: of 150 on two ranks
  * the lowest came to -3.009. Words drawn at random have -3.7. */
-static const double log_p_alone = -2.95, near_by = 0.06, near_by_ssp = 0.2;
+static const double log_p_alone = -2.698, near_by = 0.06, near_by_ssp = 0.2;
 
 MPI_CASE(topics_are_found_by_however_many)
 {
@@ -425,10 +425,7 @@ MPI_CASE(a_document_of_training_is_recognised)
     mpi_ok(tr_lda_class.train(m));
     const char *folder = mpi_path("model");
     mpi_ok(tr_model_write(tr, &tr_lda_class, m, folder));
-    struct tr_lda_completion mine = {0};
-    int status = m->sampler ? tr_lda_complete_data(m, m->test, &mine) : TR_OK;
-    mpi_ok(tr_agree(tr, status));
-    double sums[] = {mine.log_p, (double)mine.tokens};
+    double sums[] = {m->tested.log_p, (double)m->tested.tokens};
     mpi_ok(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sums, 2));
     double perplexity = exp(-sums[0] / sums[1]);
     mpi_check(perplexity > 12 && perplexity < 25, "perplexity %g", perplexity); /* a topic has ten words */

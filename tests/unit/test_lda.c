@@ -476,6 +476,56 @@ UNIT_CASE(the_likelihood_is_that_of_the_definition)
     }
 }
 
+/* Returns log p(word | θ_d, φ) of token 0 of the word at a place, from the topics of all tokens. */
+static double log_of_token(const struct model *m, uint64_t place)
+{
+    const struct tr_lda_sampler *s = m->sampler;
+    const uint8_t *z = s->topic;
+    uint32_t line = s->at[s->begin[place]];
+    double in_document[8] = {0}, of_word[8] = {0}, in_all[8] = {0}, p = 0, length = 0, alpha = 0;
+    for (uint64_t q = 0; q < m->layout.words; q++)
+        for (uint64_t i = s->begin[q]; i < s->begin[q + 1]; i++) {
+            in_document[z[i]] += s->at[i] == line;
+            length += s->at[i] == line;
+            of_word[z[i]] += q == place;
+            in_all[z[i]]++;
+        }
+    for (uint32_t k = 0; k < m->layout.topics; k++) alpha += m->alpha[k];
+    for (uint32_t k = 0; k < m->layout.topics; k++)
+        p += (in_document[k] + m->alpha[k]) / (length + alpha) * (of_word[k] + m->beta) /
+             (in_all[k] + m->beta * (double)m->layout.words);
+    return log(p);
+}
+
+/* Each block has one word and each word one token, so that the counts of a draw are known before the block is sampled. */
+UNIT_CASE(a_sweep_sums_the_log_p_of_the_tokens)
+{
+    enum { BLOCKS = 24 };
+    for (int records = TR_LDA_FASTEST; records <= TR_LDA_WIDES; records++) {
+        static struct corpus c;
+        struct model m;
+        struct tr_lda_options options = {.seed = 3, .cpu = tr_cpu(), .records = (enum tr_lda_records)records};
+        c = (struct corpus){.words = BLOCKS};
+        for (uint32_t d = 0; d < 3; d++) {
+            uint32_t word[BLOCKS / 3];
+            for (uint32_t i = 0; i < BLOCKS / 3; i++) word[i] = 3 * i + d;
+            add_document(&c, BLOCKS / 3, word, NULL);
+        }
+        open_model(&m, &c, 5, BLOCKS, 0, &options);
+        for (int i = 0; i < 4; i++) {
+            double sum = 0;
+            m.sampler->log_weights = 0;
+            for (int b = 0; b < BLOCKS; b++) {
+                sum += log_of_token(&m, m.layout.first[b]);
+                tr_lda_sample(m.sampler, b, m.block[b]);
+            }
+            double found = m.sampler->log_weights - tr_lda_log_lengths(m.sampler);
+            ck_assert_double_eq_tol(found, sum, 1e-5 * fabs(sum));
+        }
+        close_model(&m);
+    }
+}
+
 /* ---- larger corpora ---- */
 
 /* Documents about few of `topics` groups of ten words each, words of a group as likely; one word is in all documents,

@@ -493,7 +493,7 @@ int tr_lda_inspect(void *lda, tr_query *query)
     tr_line(query, "alpha", "%.4g to %.4g, sum %.4g", least, most, sum);
     tr_line(query, "beta", "%.4g", m->beta);
     tr_line(query, "trained on", "%" PRIu64 " documents, %" PRIu64 " tokens", m->documents, m->tokens);
-    if (isfinite(m->last.objective)) tr_line(query, "log p(w, z)", "%.6g a token", m->last.objective);
+    if (isfinite(m->last.objective)) tr_line(query, "log p", "%.6g a token", m->last.objective);
     int status =
         show_topics(m, query, path ? &given : &m->vocabulary, (size_t)tr_query_number(query, "--top", TOP));
     tr_lda_vocabulary_close(&given);

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Indices into tr_report.sum. */
-enum { LOG_DOCUMENTS, LOG_WORDS, LOG_TOTALS };
+/* Indices into tr_report.sum: terms of the objective, and of the stage "test". */
+enum { LOG_DOCUMENTS, LOG_WORDS, LOG_TOTALS, TEST_LOG_P = 0, TEST_TOKENS };
 
 /* Maximum number of token counts per reduction over all workers. */
 enum { PIECE = 1 << 16 };
@@ -429,25 +429,6 @@ int tr_lda_read_tables(struct tr_lda *m, const tr_key *words, size_t n, struct t
     return tr_rows_pull(m->totals, keys, m->topics, read_total, s);
 }
 
-int tr_lda_complete_data(struct tr_lda *m, const tr_data *data, struct tr_lda_completion *sum)
-{
-    const tr_batch *b = &data->rows;
-    struct tr_lda_saved s = {0};
-    uint64_t seed;
-    TR_FREED float *half = NULL;
-    TR_TRY(tr_job_integer(m->job, "seed", &seed));
-    TR_TRY(TR_NEW(&half, 2 * data->n_keys)); /* a document lists each word at most once */
-    int status = tr_lda_read_tables(m, data->keys, data->n_keys, &s);
-    if (status == TR_OK) status = tr_lda_saved_phi(m, &s);
-    for (size_t d = 0; d < b->n && status == TR_OK; d++) {
-        uint64_t first = b->begin[d];
-        tr_lda_complete(&s.phi, seed, data->row[d], b->begin[d + 1] - first, b->column + first,
-                        b->value ? b->value + first : NULL, half, half + data->n_keys, sum);
-    }
-    tr_lda_saved_close(&s);
-    return status;
-}
-
 /* ================ training ================ */
 
 /* ---- operations of a group ---- */
@@ -689,10 +670,11 @@ static int begin_sweep(tr_worker *me, struct tr_lda *m)
     return lda_fits_before(m, me->clock) ? fit_priors(me, m, status) : TR_OK;
 }
 
-/* Returns whether this clock is evaluated. Without BSP this is not known in advance, so true is returned. */
-static bool is_evaluated(const struct tr_lda *m, int64_t clock)
+/* Returns whether the joint log p is computed after this clock. Without BSP this is not known in advance, so true is returned. */
+static bool needs_joint(const struct tr_lda *m, int64_t clock)
 {
     int64_t ended = clock + 1;
+    if (m->o->optimize) return false;
     return !tr_in_lockstep(m->tr) || ended % (int64_t)tr_job_number(m->job, "report.every") == 0 ||
            ended == (int64_t)tr_job_number(m->job, "solve.epochs");
 }
@@ -711,7 +693,7 @@ static int sample_block(const tr_worker *me, struct tr_lda *m, bool last, int *f
     if (status == TR_OK) status = tr_turn_end(m->tr, TR_OK);
     if (*failed != TR_OK) return TR_OK;
     if (status == TR_OK && last && lda_exchanges(me)) status = lda_push_block(m, &block, true);
-    else if (status == TR_OK && last && is_evaluated(m, me->clock))
+    else if (status == TR_OK && last && needs_joint(m, me->clock))
         m->log_words += tr_lda_log_block(&m->layout, block.number, block.memory, m->beta);
     *failed = status;
     return TR_OK;
@@ -745,8 +727,9 @@ static int lda_sweep(tr_worker *me, void *state)
          looks = continues || lda_exchanges(me) || lda_fits_before(m, me->clock);
     int status = looks ? lda_look(m) : TR_OK;
     if (status == TR_OK) status = begin_sweep(me, m);
-    if (is_evaluated(m, me->clock)) m->log_words = 0;
+    m->log_words = m->sampler->log_weights = 0;
     if (status == TR_OK) status = sample_rounds(me, m);
+    if (m->o->optimize) m->log_words = m->sampler->log_weights;
     if (status != TR_OK || !lda_exchanges(me)) return lda_end_clock(status);
     if (lda_fits_before(m, me->clock + 1)) TR_TRY(lda_push_documents(m));
     return tr_view_push(m->totals_view);
@@ -757,8 +740,10 @@ static int lda_sweep(tr_worker *me, void *state)
 static int add_likelihoods(tr_worker *me, struct tr_lda *m, tr_report *report)
 {
     int64_t *total = m->total;
-    report->sum[LOG_DOCUMENTS] = tr_lda_log_documents(m->sampler);
     report->sum[LOG_WORDS] = m->log_words;
+    report->sum[LOG_DOCUMENTS] =
+        m->o->optimize ? -tr_lda_log_lengths(m->sampler) : tr_lda_log_documents(m->sampler);
+    if (m->o->optimize) return TR_OK;
     if (lda_exchanges(me)) {
         report->sum[LOG_WORDS] = 0;
         TR_TRY(lda_log_table(m, me, &report->sum[LOG_WORDS]));
@@ -785,8 +770,52 @@ static int lda_summarize(void *state, const tr_report *report, tr_evaluation *ev
     const double *sum = report->sum;
     evaluation->objective = (sum[LOG_DOCUMENTS] + sum[LOG_WORDS] + sum[LOG_TOTALS]) / (double)m->tokens;
     m->last = *evaluation;
+    m->last.epoch = (double)report->clock;
     if (isfinite(evaluation->objective)) return TR_OK;
-    return tr_fail(TR_ERR_DIVERGED, "sweep %lld: log p(w, z) is not finite", (long long)report->clock);
+    return tr_fail(TR_ERR_DIVERGED, "sweep %lld: log p is not finite", (long long)report->clock);
+}
+
+/* ---- test data: half of each document is predicted from the other half ---- */
+
+static int complete_documents(tr_worker *me, void *state)
+{
+    struct tr_lda *m = state;
+    const tr_data *data = m->test;
+    const tr_batch *b = &data->rows;
+    TR_CLOSED_BY(tr_lda_saved_close) struct tr_lda_saved s = {0};
+    uint64_t seed;
+    TR_FREED float *half = NULL;
+    (void)me;
+    TR_TRY(tr_job_integer(m->job, "seed", &seed));
+    TR_TRY(TR_NEW(&half, 2 * data->n_keys)); /* a document lists each word at most once */
+    TR_TRY(tr_lda_read_tables(m, data->keys, data->n_keys, &s));
+    TR_TRY(tr_lda_saved_phi(m, &s));
+    for (size_t d = 0; d < b->n; d++) {
+        uint64_t first = b->begin[d];
+        tr_lda_complete(&s.phi, seed, data->row[d], b->begin[d + 1] - first, b->column + first,
+                        b->value ? b->value + first : NULL, half, half + data->n_keys, &m->tested);
+    }
+    return TR_OK;
+}
+
+static int add_completions(tr_worker *me, void *state, tr_report *report)
+{
+    const struct tr_lda *m = state;
+    (void)me;
+    report->sum[TEST_LOG_P] = m->tested.log_p;
+    report->sum[TEST_TOKENS] = (double)m->tested.tokens;
+    return TR_OK;
+}
+
+static int test_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
+{
+    struct tr_lda *m = state;
+    struct tr_lda_completion all = {report->sum[TEST_LOG_P], (uint64_t)report->sum[TEST_TOKENS]};
+    m->last.metric[0] = tr_lda_perplexity(&all);
+    *evaluation = m->last;
+    tr_say(m->tr, "test data:     perplexity %.2f of half of each document, given the other half",
+           m->last.metric[0]);
+    return TR_OK;
 }
 
 /* ---- checkpoints ---- */
@@ -970,7 +999,7 @@ static int lda_train(void *model)
                       .clocks = (int64_t)tr_job_number(m->job, "solve.epochs"),
                       .evaluate_every = (int64_t)tr_job_number(m->job, "report.every"),
                       .epochs_per_clock = 1,
-                      .objective_name = "log p/token",
+                      .objective_name = m->o->optimize ? "log p/token" : "joint log p",
                       .ascends = true,
                       .metric = {{m->test ? "test perplexity" : NULL, false}}, /* computed below */
                       .compute = lda_sweep,
@@ -984,21 +1013,24 @@ static int lda_train(void *model)
                       .prepare = open_totals,
                       .begin = clear_tables,
                       .compute = store_counts};
+    tr_stage test = {.name = "test",
+                     .state = m,
+                     .clocks = 1,
+                     .objective_name = train.objective_name,
+                     .ascends = true,
+                     .metric = {{"perplexity", false}},
+                     .compute = complete_documents,
+                     .evaluate = add_completions,
+                     .summarize = test_summarize};
+    tr_say(m->tr, "%s",
+           m->o->optimize ? "log p/token:   of the words, given the topics and each document's mixture"
+                          : "joint log p:   per token, of words and topics");
     rest_tables(m, tr_groups(m->tr) == 1);
     TR_TRY(tr_run(m->tr, &count));
     TR_TRY(tr_run(m->tr, &train));
     rest_tables(m, false);
     if (tr_groups(m->tr) == 1) TR_TRY(tr_run(m->tr, &store));
-    /* Evaluate data.test by document completion: half of each document is predicted from the other half. */
-    struct tr_lda_completion mine = {0};
-    if (!m->test) return TR_OK;
-    TR_TRY(tr_agree(m->tr, lda_works(m) ? tr_lda_complete_data(m, m->test, &mine) : TR_OK));
-    double sums[2] = {mine.log_p, (double)mine.tokens};
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sums, 2));
-    double perplexity = tr_lda_perplexity(&(struct tr_lda_completion){sums[0], (uint64_t)sums[1]});
-    tr_say(m->tr, "test data:     perplexity %.2f of half of each document, given the other half",
-           perplexity);
-    return tr_report_figure(m->tr, "test_perplexity", perplexity);
+    return m->test ? tr_run(m->tr, &test) : TR_OK;
 }
 
 /* Estimates memory. Rows: 12 bytes per word of a document while reading, or tokens with their topics. Layout: 80 bytes per

@@ -179,7 +179,7 @@ struct tr_lda_random {
 /* A function that the sampler calls every few words: the first `bytes` bytes of the current block will not change further. */
 typedef void tr_lda_done_fn(void *who, uint64_t bytes);
 
-/* Only sampler.c changes the members, except `done` and `who`. Checkpoints contain `rng`. */
+/* Only sampler.c changes the members, except `done`, `who` and `log_weights`. Checkpoints contain `rng`. */
 struct tr_lda_sampler {
     tr_lda_done_fn *done; /* NULL: nothing is called */
     void *who;            /* argument of done() */
@@ -224,6 +224,10 @@ struct tr_lda_sampler {
     size_t vectors; /* number of vectors of K elements */
     struct tr_lda_draw draw, prior_draw;
     struct tr_lda_random rng;
+
+    /* Sum over the draws of log Σ_k (n_dk + α_k) (n_wk + β) / (n_k + Vβ), with the counts before the draw; the caller sets it to 0.
+     * The weights of the current block are multiplied first: `product` has those that are not yet in the sum. */
+    double log_weights, product;
 };
 
 /* Creates a sampler for documents. tr_lda_start() must assign topics to the tokens before they are used.
@@ -294,6 +298,10 @@ struct tr_lda_rises {
 };
 void tr_lda_rises_make(double a, struct tr_lda_rises *rises);
 double tr_lda_rise(const struct tr_lda_rises *rises, uint32_t n);
+
+/* Returns the sum of n_d log (n_d + Σα) over the documents. If log_weights is the sum over one sweep, log_weights minus this value
+ * is Σ log p(w | θ_d, φ) over the tokens, where θ_dk = (n_dk + α_k) / (n_d + Σα) and φ_kw = (n_wk + β) / (n_k + Vβ). */
+double tr_lda_log_lengths(const struct tr_lda_sampler *sampler);
 
 /* The three terms of log p(w, z | α, β), the joint probability of words and topics. The whole value is the sum of
  * tr_lda_log_documents() over all workers, of tr_lda_log_block() over all blocks, and of tr_lda_log_totals(). */
@@ -486,7 +494,8 @@ struct tr_lda {
     tr_table *totals;                    /* n_k */
     /* Element c of row k is the number of documents with n_dk = c; of the last row, the number of documents with c tokens. */
     tr_table *histograms;
-    /* Last evaluation, on the scheduler or from the file; objective: log p(w, z | α, β) per token, NaN: unknown. */
+    /* Last evaluation, on the scheduler or from the file. objective: if the priors are fitted, log p(w | θ, φ), otherwise
+     * log p(w, z | α, β), per token; NaN: unknown. */
     tr_evaluation last;
 
     /* state of a worker */
@@ -505,9 +514,12 @@ struct tr_lda {
     int32_t *value;                 /* scratch for a row of the table: K values */
     tr_key *first_words;            /* words, ascending, of the blocks at the start of a clock */
     size_t n_first_words;
-    struct tr_lda_histogram sent;  /* several groups: the histograms that this worker has pushed last */
-    double log_words;              /* one group: sum of tr_lda_log_block() over blocks of the last rounds */
-    uint64_t numbers_of_documents; /* upper bound of the numbers of documents */
+    struct tr_lda_histogram sent; /* several groups: the histograms that this worker has pushed last */
+    /* Of the last sweep: log_weights of the sampler if the priors are fitted, otherwise, with one group, the sum of
+     * tr_lda_log_block() over the blocks of the last rounds. */
+    double log_words;
+    struct tr_lda_completion tested; /* document completion of this worker's test data */
+    uint64_t numbers_of_documents;   /* upper bound of the numbers of documents */
     /* After a restart: the first clock, and the number of groups in the checkpoint (0: no restart). A checkpoint of one group
      * has the counts of words in its own lists, that of several groups in the table. */
     int64_t first_clock, groups_before;
@@ -524,13 +536,10 @@ void tr_lda_saved_close(struct tr_lda_saved *saved);
 
 /* ---- reading the tables (lda.c) ---- */
 
-/* Reads the rows of n words (NULL: the words 0 .. n - 1) and all totals from the tables. Outside tr_run(), while other ranks wait.
+/* Reads the rows of n words (NULL: the words 0 .. n - 1) and all totals from the tables, while no rank writes them.
  *
  * @param [in,out] saved  freed first; free it with tr_lda_saved_close(), also after an error */
 int tr_lda_read_tables(struct tr_lda *lda, const tr_key *words, size_t n, struct tr_lda_saved *saved);
-
-/* Adds the result of document completion for this worker's documents in `data` to *sum. Outside tr_run(). */
-int tr_lda_complete_data(struct tr_lda *lda, const tr_data *data, struct tr_lda_completion *sum);
 
 extern const tr_model_class tr_lda_class;
 

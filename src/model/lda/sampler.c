@@ -373,12 +373,23 @@ static inline void between_words(const struct tr_lda_sampler *s, uint64_t bytes)
     tr_seam();
 }
 
+/* Adds the logarithm of the sum of the weights of a draw, a float, to s->log_weights: most calls only multiply. */
+static inline void count_weight(struct tr_lda_sampler *s, double weight)
+{
+    s->product *= weight;
+    if (s->product > 1e-200 && s->product < 1e200) return;
+    s->log_weights += log(s->product);
+    s->product = 1;
+}
+
 #define TR_KERNEL "lda/sampler_kernel.h"
 #include "../levels.h"
 
 void tr_lda_sample(struct tr_lda_sampler *s, int number, void *block)
 {
+    s->product = 1;
     TR_BY_LEVEL(s->cpu, sample)(s, number, block);
+    s->log_weights += log(s->product);
 }
 
 /* ---- opening ---- */
@@ -649,6 +660,13 @@ struct tr_lda_cursor tr_lda_document(const struct tr_lda_sampler *s, uint64_t do
 }
 
 /* ---- the likelihood ---- */
+
+double tr_lda_log_lengths(const struct tr_lda_sampler *s)
+{
+    double sum = 0;
+    for (uint64_t d = 0; d < s->documents; d++) sum += s->length[d] * log(s->length[d] + s->alpha_sum);
+    return sum;
+}
 
 void tr_lda_rises_make(double a, struct tr_lda_rises *r)
 {

@@ -235,6 +235,7 @@ INLINE uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, uint16_t *count, size
 {
     struct tr_lda_draw *d = &s->draw;
     if (!d->ready) d->sum = NAME(weigh_dense)(s, count, vectors, d);
+    count_weight(s, (double)d->sum);
     d->ready = again;
     for (;;) {
         uint64_t bits = next(&s->rng);
@@ -287,10 +288,12 @@ static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list,
         d->vectors = list[0] / LANES + 1;
         d->sum = NAME(weigh_list)(s->q, list, d->vectors, d);
     }
+    double all = (double)d->sum + s->prior;
+    count_weight(s, all);
     d->ready = again;
     for (;;) {
         uint64_t bits = next(&s->rng);
-        double u = (double)uniform(bits) * ((double)d->sum + s->prior);
+        double u = (double)uniform(bits) * all;
         size_t at = 0;
         uint32_t z;
         if (u < (double)d->sum) {
@@ -315,10 +318,12 @@ static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list,
 /* Draws a topic if the document's record is wide. */
 static uint32_t NAME(draw_wide)(struct tr_lda_sampler *s, uint32_t *count, uint32_t k)
 {
+    float sum = NAME(weigh_wide)(s, count, &s->draw);
+    double all = (double)sum + s->prior;
+    count_weight(s, all);
     for (;;) {
-        float sum = NAME(weigh_wide)(s, count, &s->draw);
         uint64_t bits = next(&s->rng);
-        double u = (double)uniform(bits) * ((double)sum + s->prior);
+        double u = (double)uniform(bits) * all;
         bool own = u < (double)sum;
         size_t z = own ? NAME(pick)(&s->draw, s->vectors, (float)u) : NAME(draw_prior)(s);
         if (z >= s->layout->topics || (own && !count[z])) continue;
