@@ -31,7 +31,7 @@ int tr_area_open(size_t rows, struct tr_area **area)
     return TR_GROW(&(*area)->run, &(*area)->capacity, rows);
 }
 
-void tr_area_close(struct tr_area **area)
+static void area_close(struct tr_area **area)
 {
     if (!*area) return;
     free((*area)->run);
@@ -39,7 +39,7 @@ void tr_area_close(struct tr_area **area)
     *area = NULL;
 }
 
-int tr_area_add(struct tr_area *a, float score, bool positive, double weight)
+static int area_add(struct tr_area *a, float score, bool positive, double weight)
 {
     TR_TRY(TR_GROW(&a->run, &a->capacity, a->n + 1));
     a->run[a->n] = (struct run){.key = tr_key_of_float(score)};
@@ -96,15 +96,6 @@ static double area_of_sums(const double sum[AREA_SUMS])
     return sum[NANS] == 0 ? sum[HALVES] / (2 * sum[POSITIVE] * sum[NEGATIVE]) : (double)NAN;
 }
 
-int tr_area_here(struct tr_area *a, double *auc)
-{
-    double sum[AREA_SUMS] = {0};
-    TR_TRY(area_sort(a));
-    area_sum(a, (double[2]){0}, sum);
-    *auc = area_of_sums(sum);
-    return TR_OK;
-}
-
 /* Maximum number of runs that a rank contributes to the samples of a sample sort. The numbers of runs per rank after the sort then
  * differ by about 1/sqrt(64) = 1/8. */
 enum { SAMPLES = 64 };
@@ -115,12 +106,14 @@ static int area_compare_keys(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns the first error of the members of the set, on all of them. */
+/* Returns the status; TR_ERR_PEER if only another member of the set has an error. */
 static int area_agree(tr_context *tr, enum tr_set set, int status)
 {
     int64_t worst = status;
     TR_TRY(tr_all_reduce(tr, set, TR_MAX, TR_I64, &worst, 1));
-    return status != TR_OK ? status : worst != TR_OK ? TR_ERR_PEER : TR_OK;
+    return status != TR_OK  ? status
+           : worst == TR_OK ? TR_OK
+                            : tr_fail(TR_ERR_PEER, "another rank cannot evaluate its test rows");
 }
 
 /* Computes this rank's terms of the sums over the rows of all ranks of the set, which call it with the status of adding their rows.
@@ -230,9 +223,7 @@ static bool metric_suits(const struct tr_test_metrics *m, enum metric_kind kind)
 {
     bool classes = tr_loss_classifies(m->loss);
     switch (metric_kinds[kind].of) {
-    case OF_ALL:
-        return m->loss->metric_times > 0 &&
-               !isnan(m->shape); /* times 0: the metric of the loss is RMSE or MAE */
+    case OF_ALL: return m->loss->metric_times > 0 && !isnan(m->shape);
     case OF_CLASSES: return classes;
     case OF_PROBABILITIES: return metrics_have_probabilities(m);
     case OF_TWO_CLASSES: return classes && m->outputs <= 2;
@@ -298,24 +289,20 @@ int tr_test_metrics_check(const tr_job *job, const struct tr_loss *loss)
         return tr_fail(TR_ERR_CONFIG, "%s: report.metric: %zu metrics, expected at most %d", where, n,
                        TR_METRICS);
     for (size_t i = 0; i < n; i++) {
-        bool known = false;
-        bool ranks =
-            !strncmp(name[i], "ndcg", 4) || !strncmp(name[i], "map@", 4) || !strncmp(name[i], "mrr", 3);
-        if (ranks)
+        const struct tr_loss *const own[] = {loss, NULL}, *const *any = loss ? own : tr_losses;
+        struct tr_test_metrics m;
+        do m = (struct tr_test_metrics){.loss = *any, .joint = (*any)->joint};
+        while (!metrics_append(&m, name[i]) && *++any);
+        if (*any) continue;
+        if (!strncmp(name[i], "ndcg", 4) || !strncmp(name[i], "map@", 4) || !strncmp(name[i], "mrr", 3))
             return tr_fail(
                 TR_ERR_CONFIG,
-                "%s: report.metric: %s needs rows in groups that are ranked, which no model has yet", where,
+                "%s: report.metric: %s is of rows that are ranked within groups, which no model does", where,
                 name[i]);
-        for (const struct tr_loss *const *any = loss ? &loss : tr_losses; *any && !known; any++) {
-            struct tr_test_metrics m = {.loss = *any, .joint = (*any)->joint};
-            known = metrics_append(&m, name[i]);
-            if (loss && !known) return metrics_refuse(&m, where, name[i]);
-            if (loss) break;
-        }
-        if (!known)
-            return tr_fail(TR_ERR_CONFIG,
-                           "%s: report.metric: no model has %s: see trireme help job report.metric", where,
-                           name[i]);
+        if (loss) return metrics_refuse(&m, where, name[i]);
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: report.metric: no model has %s: see trireme help job report.metric", where,
+                       name[i]);
     }
     return TR_OK;
 }
@@ -346,7 +333,7 @@ int tr_test_metrics_choose(const tr_context *tr, struct tr_test_metrics *m)
 
 void tr_test_metrics_close(struct tr_test_metrics *m)
 {
-    tr_area_close(&m->area);
+    area_close(&m->area);
 }
 
 const char *tr_test_metrics_first(const struct tr_test_metrics *m)
@@ -430,7 +417,7 @@ static int metrics_add(struct tr_test_metrics *m, const struct tr_judged *row, c
                        double target, double weight, double *sum)
 {
     double from = target - m->origin;
-    if (m->area && row->is != SIZE_MAX) TR_TRY(tr_area_add(m->area, (float)row->score, row->is == 1, weight));
+    if (m->area && row->is != SIZE_MAX) TR_TRY(area_add(m->area, (float)row->score, row->is == 1, weight));
     for (size_t i = 0; i < m->n; i++, sum += TR_METRIC_TERMS) {
         const struct tr_loss *loss = m->metric[i].loss;
         enum metric_kind kind = (enum metric_kind)m->metric[i].kind;

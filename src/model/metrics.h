@@ -13,14 +13,11 @@
  * Scores are rounded to float. The result is NaN if a score is NaN or if one of the two kinds of rows has no weight. */
 struct tr_area;
 
-/* Opens an area without rows. Memory for `rows` rows is reserved; tr_area_add() may add more. */
+/* Opens an area without rows, as a member of struct tr_test_metrics. Memory for `rows` rows is reserved; there may be more. */
 int tr_area_open(size_t rows, struct tr_area **area);
-void tr_area_close(struct tr_area **area); /* *area may be NULL */
-int tr_area_add(struct tr_area *area, float score, bool positive, double weight);
 
-/* tr_area_here() computes the area from the rows of this process, tr_area_find() from those of all ranks. Each sorts the rows. All
- * ranks call tr_area_find(), outside tr_run(), once; a rank receives about 1/size of the scores. */
-int tr_area_here(struct tr_area *area, double *auc);
+/* Computes the area from the rows of all ranks; a rank receives about 1/size of the scores. All ranks call it once, outside
+ * tr_run(). */
 int tr_area_find(tr_context *tr, struct tr_area *area, double *auc);
 
 /* Returns the class that n margins predict: that of the largest margin; for n = 1, class 1 if the margin is positive, else 0. */
@@ -40,7 +37,7 @@ enum {
 
 struct tr_test_metrics {
     const struct tr_loss *loss;
-    double shape;   /* shape of the loss; NaN: unknown, so that the model has no metric of its loss */
+    double shape;   /* shape of the loss; NaN: unknown, so that the metric of the loss does not apply */
     double origin;  /* a number near the targets, which is subtracted before targets are squared */
     size_t outputs; /* number of margins of a row */
     bool joint;     /* one softmax over the margins of all classes */

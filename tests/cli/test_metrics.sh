@@ -177,7 +177,7 @@ sed -i 's/^data: {/data: {train: three.csv, test: three.test.csv, /' job.yaml
 refused 78 'report.metric: this model has no f1, expected of accuracy, log_loss, brier$' report.metric=f1
 refused 78 'no auc, expected of accuracy, log_loss, brier$' report.metric=auc
 refused 78 'no poisson_deviance, expected of' report.metric=poisson_deviance
-refused 78 'ndcg@5 needs rows in groups' report.metric=ndcg@5
+refused 78 'ndcg@5 is of rows that are ranked' report.metric=ndcg@5
 refused 78 'no model has acuracy' model.type=auto report.metric=acuracy
 refused 78 'no brier, expected of accuracy, auc, pr_auc, hinge_loss, f1$' model.type=svm report.metric=brier data.train=none
 refused 78 'no gamma_deviance, expected of poisson_deviance, rmse, mae, mape, r2$' model.type=poisson report.metric=gamma_deviance data.train=none

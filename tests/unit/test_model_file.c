@@ -8,7 +8,6 @@
 #include "class/class.h"
 #include "store/h5.h"
 #include "model/linear/linear.h"
-#include "model/metrics.h"
 
 UNIT_FIXTURE(unit_make_folder, NULL)
 
@@ -349,54 +348,4 @@ UNIT_CASE(nothing_is_left_where_writing_fails)
     ck_fails(tr_linear_text_create("/proc/x", &m, &t), TR_ERR_NO_OUTPUT, "/proc/x");
     tr_linear_text_close(&t, TR_ERR_IO);
     tr_linear_model_free(&m);
-}
-
-static double quadratic_auc(const float *score, const signed char *positive, size_t n)
-{
-    double halves = 0, pairs = 0;
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < n && positive[i] > 0; j++)
-            if (positive[j] <= 0) {
-                halves += score[i] > score[j] ? 2 : score[i] == score[j];
-                pairs++;
-            }
-    return halves / (2 * pairs);
-}
-
-static double auc_of_two(float a, bool a_positive, float b, bool b_positive)
-{
-    struct tr_area *area;
-    double auc;
-    ck_ok(tr_area_open(2, &area));
-    ck_ok(tr_area_add(area, a, a_positive, 1));
-    ck_ok(tr_area_add(area, b, b_positive, 0.25)); /* the weight does not matter */
-    ck_ok(tr_area_here(area, &auc));
-    tr_area_close(&area);
-    return auc;
-}
-
-UNIT_CASE(auc_is_that_of_all_pairs)
-{
-    enum { N = 300 };
-    struct tr_rng rng;
-    tr_rng_seed(&rng, 3, 3, 3);
-    for (int round = 0; round < 200; round++) {
-        float score[N];
-        signed char positive[N];
-        struct tr_area *area;
-        double auc;
-        size_t n = 2 + tr_rng_below(&rng, N - 2), kinds = 1 + tr_rng_below(&rng, 40);
-        ck_ok(tr_area_open(0, &area));
-        for (size_t i = 0; i < n; i++) {
-            score[i] = round % 2 ? (float)tr_rng_normal(&rng) : (float)tr_rng_below(&rng, kinds) - 5.0f;
-            positive[i] = i == 0 ? 1 : i == 1 ? -1 : tr_rng_below(&rng, 3) ? 1 : -1;
-            ck_ok(tr_area_add(area, score[i], positive[i] > 0, 1));
-        }
-        ck_ok(tr_area_here(area, &auc));
-        tr_area_close(&area);
-        ck_assert_double_eq(auc, quadratic_auc(score, positive, n));
-    }
-    ck_assert(isnan(auc_of_two(1, true, 2, true)));
-    ck_assert(isnan(auc_of_two(NAN, true, 2, false)));
-    ck_assert_double_eq(auc_of_two(-0.0f, true, 0.0f, false), 0.5);
 }
