@@ -280,6 +280,9 @@ typedef struct tr_optimizer {
     double memory;  /* ρ in (0, 1), for adadelta, rmsprop, adam; if 0 or less, 0.99, 0.99, 0.999 are used */
     double epsilon; /* ε, for kinds that divide; if 0 or less, 1e-8 is used, for adadelta 1e-6 */
     double l1;      /* for ftrl: see the formula above */
+    /* For ftrl at the servers: number of keys that l1 applies to, the first ones; the table may have one more, a bias. 0: all keys.
+     * tr_optimizer_step() applies l1 to all units. */
+    tr_key l1_keys;
     /* For ftrl: see the formula above. For other kinds: weight decay, the gradient becomes g + l2 w; elements that a step does not
      * name do not decay. Not negative. */
     double l2;

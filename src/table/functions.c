@@ -94,16 +94,37 @@ static int optimizer_open(tr_share *share, enum tr_optimizer_kind kind)
     return status == TR_OK ? TR_OK : tr_fail(status, "table %s: %s", share->table, tr_error_text());
 }
 
-static int optimizer_update(tr_share *share, const tr_update *u)
+/* Takes a step on the units first .. first + n - 1 of an update. */
+static void optimizer_step_units(tr_share *share, const tr_update *u, const tr_optimizer *o, size_t first,
+                                 size_t n)
 {
-    size_t first;
-    bool in_a_row = units_in_a_row(u->unit, u->n, &first);
-    size_t skip = in_a_row ? first * share->width * tr_dtype_size(share->dtype) : 0;
+    size_t begin, bytes = share->width * tr_dtype_size(share->dtype);
+    bool in_a_row = units_in_a_row(u->unit, u->n, &begin);
+    size_t skip = in_a_row ? (begin + first) * bytes : 0;
     void *state[TR_STATE_ARRAYS];
     for (size_t a = 0; a < TR_STATE_ARRAYS; a++)
         state[a] = share->state[a] ? (char *)share->state[a] + skip : NULL;
-    tr_optimizer_step(share->argument, share->dtype, u->clock, u->n, share->width, in_a_row ? NULL : u->unit,
-                      u->value, (char *)share->value + skip, state);
+    tr_optimizer_step(o, share->dtype, u->clock, n, share->width, in_a_row ? NULL : u->unit + first,
+                      (const char *)u->value + first * bytes, (char *)share->value + skip, state);
+}
+
+static int optimizer_update(tr_share *share, const tr_update *u)
+{
+    const tr_optimizer *o = share->argument;
+    tr_optimizer free = *o;
+    size_t first = 0, unit;
+    free.l1 = 0;
+    for (uint32_t piece = 0; o->l1 > 0 && o->l1_keys > 0 && piece < tr_share_pieces(share); piece++) {
+        if (!tr_share_find(share, o->l1_keys, piece, &unit)) continue;
+        size_t at = u->unit ? u->n : unit + 1; /* behind the unit in the update, if it has the unit */
+        while (u->unit && at > first && u->unit[at - 1] > unit) at--;
+        if (at == first || at > u->n || (u->unit && u->unit[at - 1] != unit)) continue;
+        at--;
+        optimizer_step_units(share, u, o, first, at - first);
+        optimizer_step_units(share, u, &free, at, 1);
+        first = at + 1;
+    }
+    optimizer_step_units(share, u, o, first, u->n - first);
     return TR_OK;
 }
 

@@ -9,6 +9,7 @@ above() { awk -v a="$(of "$1" "$2")" -v b="$3" 'BEGIN { exit !(a != "" && a + 0 
 awk 'BEGIN { srand(5); for (i = 0; i < 2000; i++) { row = ""; m = 0
     for (j = 1; j <= 60; j++) if (rand() < 0.2) { row = row " " j ":1"; if (j <= 10) m += (j % 2 ? 2 : -2) }
     print (rand() < 1 / (1 + exp(-m)) ? "+1" : "-1") row } }' >rows
+awk '$1 < 0 || ++n % 4 == 0' rows >odd # of which a fifth is positive
 cat >job.yaml <<END
 data: {train: rows}
 model: {l2: 1e-3, bias: no}
@@ -26,6 +27,8 @@ $(for at in server worker; do for o in $optimizers; do
 done; done)
 l1 solve.optimizer=ftrl solve.rate=0.2 model.l1=2e-2
 kkt solve.optimizer=ftrl solve.rate=0.2 model.l1=2e-2 table.filter=kkt
+$(for at in server worker; do echo "free-$at data.train=odd model.bias=yes solve.optimizer=ftrl solve.rate=0.2 model.l1=10 solve.optimizer_at=$at"; done)
+free-kkt data.train=odd model.bias=yes solve.optimizer=ftrl solve.rate=0.2 model.l1=10 table.filter=kkt
 END
 for at in server worker; do for o in $optimizers; do below "$at-${o%:*}" objective "$goal"; done; done
 # the servers step once a clock with the sum of the gradients: however many workers share a mini-batch, but for which rows
@@ -62,6 +65,11 @@ zeros() { sed '1,/^w$/d' "$1/model.txt" | awk '$1 == 0' | wc -l; }
 above kkt filter_dropped 1000
 below kkt bytes_pushed "$(of l1 bytes_pushed)"
 below kkt objective "$(awk -v f="$(of l1 objective)" 'BEGIN { print 1.01 * f }')"
+# the bias has no l1: without weights it is the logarithm of the odds
+for way in free-server free-worker free-kkt; do
+    is "$way: weights" "$(sed '1,/^w$/d' $way/model.txt | sed '$d' | sort -u)" 0
+    near "$(tail -1 $way/model.txt)" "$(awk '{ n += $1 > 0 } END { print log(n / (NR - n)) }' odd)" 0.01 || fail "$way: bias $(tail -1 $way/model.txt)"
+done
 
 # ---- weights ----
 for way in con dyn; do # under BSP, with one mini-batch a clock, the mean of local steps is the step of all

@@ -54,6 +54,7 @@ int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_
     for (size_t o = last; m->problem.bias && o < last + width; o++) {
         double bias = tr_real_get(m->problem.dtype, w, o);
         report->sum[TR_LINEAR_BIAS_SQUARE] += bias * bias;
+        if (m->o->l1 > 0) report->sum[TR_LINEAR_ABSOLUTES] -= fabs(bias);
     }
     return TR_OK;
 }

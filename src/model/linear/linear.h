@@ -97,6 +97,8 @@ struct tr_linear_method {
     int (*snapshot)(tr_worker *me, void *linear, tr_snapshot *snapshot);
     /* Frees the memory of the method. It is also called if open() failed or was not called. */
     void (*close)(struct tr_linear *m);
+    bool
+        from_w; /* training starts from the values of w; false: from zeros or model.init, and the best constant */
     bool many_outputs;                         /* the method supports more than two classes */
     const struct tr_linear_method *of_classes; /* the method for more than two classes; NULL: this one */
     bool weighs_rows;                          /* the method supports data.weight and model.class_weights */
@@ -239,7 +241,8 @@ const struct tr_loss *tr_linear_loss(const tr_job *job);
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data,
                           struct tr_problem *problem, float **target);
 
-/* tr_linear_read_initial() reads the weights of model.init, tr_linear_put_initial() writes them into m->w. All ranks. */
+/* tr_linear_read_initial() reads the weights of model.init. tr_linear_put_initial() writes them into m->w, or the best constant into
+ * a free bias of a method that starts from w. All ranks. */
 int tr_linear_read_initial(struct tr_linear *m);
 int tr_linear_put_initial(struct tr_linear *m);
 
@@ -265,7 +268,7 @@ enum {
     TR_LINEAR_LOSS,        /* Σ weight × loss over the training rows */
     TR_LINEAR_CONJUGATE,   /* Σ weight × φ*(-α) over the training rows */
     TR_LINEAR_SQUARES,     /* |w|² with the biases */
-    TR_LINEAR_ABSOLUTES,   /* |w|₁; 0 without model.l1 */
+    TR_LINEAR_ABSOLUTES,   /* |w|₁ without the biases; 0 without model.l1 */
     TR_LINEAR_BIAS_SQUARE, /* Σ bias² */
     TR_LINEAR_TEST,        /* the first of TR_METRIC_SUMS sums over the test rows: tr_test_metrics_add() */
     TR_LINEAR_OWN_SUMS = TR_LINEAR_TEST + TR_METRIC_SUMS

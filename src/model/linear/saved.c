@@ -413,7 +413,7 @@ int tr_linear_text_close(struct tr_linear_text **text, int status)
 struct put_stage {
     struct tr_linear *m;
     tr_table *table;
-    size_t each;    /* keys per column */
+    size_t each;    /* keys per column; 0: the bias only */
     bool bias;      /* the view also has the key of the bias, as its last */
     uint64_t first; /* columns whose scale this worker knows, or an equal part if rows are not scaled */
     size_t n;
@@ -426,7 +426,7 @@ static int put_prepare(tr_worker *me, void *state)
     const tr_scaling *s = p->m->train->scaling;
     uint64_t columns = p->m->train->columns, worker = (uint64_t)me->worker, workers = (uint64_t)me->workers;
     p->first = s ? s->first : columns * worker / workers;
-    p->n = s ? s->n : (size_t)(columns * (worker + 1) / workers - p->first);
+    p->n = p->each == 0 ? 0 : s ? s->n : (size_t)(columns * (worker + 1) / workers - p->first);
     TR_FREED tr_key *keys = NULL;
     size_t n = p->n * p->each;
     TR_TRY(TR_NEW(&keys, n + 1));
@@ -695,7 +695,8 @@ int tr_linear_read_initial(struct tr_linear *m)
     return tr_broadcast(m->tr, TR_SET_ALL, 0, m->initial, n * sizeof *m->initial);
 }
 
-/* Pushes the initial weights. If rows are scaled, w_j becomes w_j / factor_j, and Σ w_j shift_j is added to the bias. */
+/* Pushes the initial weights. If rows are scaled, w_j becomes w_j / factor_j, and Σ w_j shift_j is added to the bias. Without
+ * model.init, the initial bias is the best constant. */
 static int initial_put(tr_worker *me, void *state)
 {
     struct put_stage *p = state;
@@ -704,7 +705,8 @@ static int initial_put(tr_worker *me, void *state)
     enum tr_dtype dtype = (enum tr_dtype)m->o->dtype;
     size_t outputs = m->outputs;
     for (size_t o = 0; o < outputs; o++) {
-        double bias = me->worker == 0 ? m->initial[m->train->columns * outputs + o] : 0;
+        double start = m->initial ? m->initial[m->train->columns * outputs + o] : m->start;
+        double bias = me->worker == 0 ? start : 0;
         for (size_t j = 0; j < p->n; j++) {
             double w = m->initial[(p->first + j) * outputs + o];
             tr_real_set(dtype, p->view->delta, j * outputs + o,
@@ -718,8 +720,9 @@ static int initial_put(tr_worker *me, void *state)
 
 int tr_linear_put_initial(struct tr_linear *m)
 {
-    struct put_stage put = {.m = m, .table = m->w, .each = 1, .bias = m->o->bias};
-    return m->initial ? put_run(&put, "initial", initial_put) : TR_OK;
+    struct put_stage put = {.m = m, .table = m->w, .each = m->initial != NULL, .bias = m->o->bias};
+    bool starts = m->solver->from_w && m->o->bias && !m->o->bias_l2 && m->start != 0;
+    return m->initial || starts ? put_run(&put, "initial", initial_put) : TR_OK;
 }
 
 /* ---- predict and evaluate ---- */

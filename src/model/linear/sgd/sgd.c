@@ -3,6 +3,7 @@
  * file is solve.method growing, in which batches grow. */
 #include "../linear.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,6 +193,7 @@ static int sgd_use_function(struct tr_linear *m, int64_t clocks)
     s->optimizer = sgd_wished_optimizer(m->o, m->rate);
     /* ftrl applies l1 once to the sum of all gradients of the training, so model.l1 is multiplied by their number */
     s->optimizer.l1 = m->o->l1 * ((double)m->epochs * (double)m->clocks_per_epoch * (double)steps);
+    s->optimizer.l1_keys = m->o->bias ? m->train->columns : 0;
     if (s->falls) s->optimizer.horizon = (double)(clocks * steps);
     /* each group pushes the gradient of its own rows only */
     tr_table_filter_l1(m->w, m->o->l1 / tr_groups(m->tr), 1);
@@ -290,7 +292,8 @@ static int sgd_own_steps(tr_worker *me, struct tr_linear *m, int64_t first, int6
         TR_TRY(batches_add_gradient(me, m, turn, -1, view->delta, s->gradient));
         int64_t i = m->batches.order[turn];
         size_t n = 0, row = batches_begin(m, i), end = batches_begin(m, i + 1);
-        if (end > row && m->problem.bias) s->touched[n++] = (uint32_t)m->problem.keys;
+        size_t free = end > row && m->problem.bias; /* the bias is the first unit, and has no l1 */
+        if (free) s->touched[n++] = (uint32_t)m->problem.keys;
         for (; row < end; row++) {
             struct tr_data_row x = tr_row_of(&m->problem, row);
             for (size_t k = 0; k < x.n; k++) {
@@ -306,8 +309,13 @@ static int sgd_own_steps(tr_worker *me, struct tr_linear *m, int64_t first, int6
             memset(from, 0, bytes);
             s->is_touched[s->touched[t]] = false;
         }
-        tr_optimizer_step(&s->optimizer, m->problem.dtype, me->clock * s->every + (turn - first), n,
-                          m->outputs, s->touched, s->packed, view->delta, state);
+        int64_t clock = me->clock * s->every + (turn - first);
+        tr_optimizer of_bias = s->optimizer;
+        of_bias.l1 = 0;
+        tr_optimizer_step(&of_bias, m->problem.dtype, clock, free, m->outputs, s->touched, s->packed,
+                          view->delta, state);
+        tr_optimizer_step(&s->optimizer, m->problem.dtype, clock, n - free, m->outputs, s->touched + free,
+                          (char *)s->packed + free * bytes, view->delta, state);
     }
     tr_linear_keep_difference(view, m->problem.dtype, 1);
     return TR_OK;
@@ -340,6 +348,11 @@ static int sgd_compute(tr_worker *me, void *state)
     m->sgd->ordered = epoch + 1;
     TR_TRY(tr_linear_turn_begin(m, "gradient"));
     TR_TRY(tr_linear_turn_end(m, sgd_steps(me, m, first, last)));
+    /* the filter kkt drops small gradients of weights of 0, but a bias has no l1 */
+    size_t bias = m->problem.keys * m->outputs;
+    for (size_t o = bias; m->o->l1 > 0 && m->problem.bias && o < bias + m->outputs; o++)
+        if (tr_real_get(m->problem.dtype, m->view->value, o) == 0)
+            tr_real_set(m->problem.dtype, m->view->value, o, (double)FLT_MIN);
     return tr_view_push(m->view);
 }
 
@@ -512,7 +525,8 @@ static int sgd_train(struct tr_linear *m)
     return m->o->rate == TR_JOB_AUTO ? tr_report_figure(m->tr, "rate", m->rate) : TR_OK;
 }
 
-const struct tr_linear_method tr_linear_sgd = {.check = sgd_check,
+const struct tr_linear_method tr_linear_sgd = {.from_w = true,
+                                               .check = sgd_check,
                                                .passes = true,
                                                .servers = sgd_servers,
                                                .open = sgd_open,
@@ -791,7 +805,8 @@ static int growing_train(struct tr_linear *m)
     return tr_run_task(m->tr, &task);
 }
 
-const struct tr_linear_method tr_linear_growing = {.check = growing_check,
+const struct tr_linear_method tr_linear_growing = {.from_w = true,
+                                                   .check = growing_check,
                                                    .minimises = TR_LOSS_BOUNDED_CURVE | TR_LOSS_BOUNDED_SLOPE,
                                                    .sparse_rows = true,
                                                    .counts_passes = true,

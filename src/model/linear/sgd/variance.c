@@ -549,7 +549,8 @@ static int variance_train(struct tr_linear *m)
     return TR_OK;
 }
 
-const struct tr_linear_method tr_linear_variance = {.check = variance_check,
+const struct tr_linear_method tr_linear_variance = {.from_w = true,
+                                                    .check = variance_check,
                                                     .minimises = TR_LOSS_BOUNDED_CURVE,
                                                     .sparse_rows = true,
                                                     .counts_passes = true,
