@@ -386,8 +386,7 @@ static int descent_check(const tr_job *job, const struct tr_linear_options *o)
          "solve.method descent divides the rows: expected horizontal or replicated"},
         {o->folds == 1, "solve.folds",
          "solve.folds is 1, which leaves no row to learn from: expected 0, or 2 or more"},
-        {o->folds > 0 && !(tr_job_is(job, "data.group", "") && tr_job_is(job, "data.time", "")),
-         "solve.folds",
+        {o->folds > 0 && (tr_job_given(job, "data.group") || tr_job_given(job, "data.time")), "solve.folds",
          "solve.folds divides rows, whatever their group or time: expected trireme sweep for data.group and "
          "data.time"},
         {o->folds > 0 && tr_job_number(job, "solve.target") != TR_JOB_AUTO, "solve.target",
