@@ -464,9 +464,18 @@ static const char *csv_parse_any(struct tr_reader *r, const char *p)
     }
 }
 
-/* ---- groups and times ---- */
+/* ---- marks: groups, times and labels ---- */
 
-/* Reads the field of data.group or data.time. Rows without a group are one group. */
+uint64_t tr_csv_label_mark(const struct tr_schema *s, const char *text, size_t n)
+{
+    char room[TR_VALUE_ROOM];
+    if (tr_schema_is_missing(s, text, n)) return 0;
+    if (!s->positive) return tr_split_text_mark(text, n);
+    text = tr_value_text(text, &n, room);
+    return tr_split_number_mark(strlen(s->positive) == n && memcmp(s->positive, text, n) == 0);
+}
+
+/* Reads the field of data.group or data.time, or the label. Rows without a group are one group. */
 static bool csv_mark(struct tr_reader *r, const char *p)
 {
     const struct tr_reader_options *o = r->options;
@@ -495,7 +504,8 @@ static bool csv_mark(struct tr_reader *r, const char *p)
         f.text = r->scratch;
     }
     const char *text = tr_value_text(f.text, &n, room);
-    r->mark = tr_text_hash(text, missing ? 0 : n);
+    r->mark = o->split.by == TR_SPLIT_LABEL ? tr_csv_label_mark(o->schema, f.text, n)
+                                            : tr_text_hash(text, missing ? 0 : n);
     return true;
 }
 

@@ -505,12 +505,13 @@ uint64_t tr_hdf5_origin_of(const struct tr_reader *r, uint64_t row)
     return tr_origin(r->file, 0) + (r->origins ? r->origin[row - r->first_origin] : row);
 }
 
-bool tr_hdf5_leaves_out(const struct tr_reader *r, uint64_t row)
+/* Sets *skips: options->split excludes the row, which has the mark r->mark. */
+static int hdf5_choose(struct tr_reader *r, uint64_t row, bool *skips)
 {
-    const struct tr_reader_options *o = r->options;
-    if (o->split.by == TR_SPLIT_NONE) return false;
+    *skips = false;
+    if (r->options->split.by == TR_SPLIT_NONE) return TR_OK;
     uint64_t origin = tr_hdf5_origin_of(r, row), file = origin >> 48;
-    return tr_split_leaves_out(&o->split, o->reads_held_out, 0, file, origin - tr_origin(file, 0));
+    return tr_reader_choose_row(r, file, origin - tr_origin(file, 0), skips);
 }
 
 /* ---- the rows of a reader ---- */
@@ -755,6 +756,16 @@ static bool named_add_row(struct hdf5_pass *p, const float *x, bool clean)
     return tr_csv_end_row(r, "", label) != NULL;
 }
 
+/* Returns the mark of a row's label. */
+static uint64_t named_mark(const struct hdf5_pass *p, const float *x)
+{
+    size_t field = p->r->mark_field, string;
+    struct tr_field text;
+    char number[32];
+    if (!named_text(p, field, x[field], number, &text, &string)) return 0; /* reported when the row is read */
+    return tr_csv_label_mark(p->r->options->schema, text.text, text.n);
+}
+
 /* Adds the rows first .. first + n - 1 of the file. */
 static int named_add_rows(struct hdf5_pass *p, uint64_t first, size_t n)
 {
@@ -772,7 +783,10 @@ static int named_add_rows(struct hdf5_pass *p, uint64_t first, size_t n)
         size_t rows = r->matrix.rows;
         const float *x = p->raw + i * columns;
         r->offset = first + i;
-        if (tr_hdf5_leaves_out(r, r->offset)) continue;
+        bool skips;
+        r->mark = r->options->split.by == TR_SPLIT_LABEL ? named_mark(p, x) : 0;
+        TR_TRY(hdf5_choose(r, r->offset, &skips));
+        if (skips) continue;
         if (!named_add_row(p, x, clean || (!any_missing && tr_are_finite(x, columns))))
             TR_TRY(tr_reader_reject(r));
         if (r->place && r->matrix.rows > rows) r->place[rows] = r->offset;
@@ -839,8 +853,11 @@ static size_t count_falls(const uint32_t *index, size_t n)
 static int hdf5_check_label(struct hdf5_pass *p, uint64_t row, float label, bool *wanted)
 {
     struct tr_reader *r = p->r;
+    bool skips;
     r->offset = row;
-    *wanted = !tr_hdf5_leaves_out(r, row);
+    r->mark = tr_split_number_mark(label);
+    TR_TRY(hdf5_choose(r, row, &skips));
+    *wanted = !skips;
     if (!*wanted || !p->table.labelled || isfinite(label)) return TR_OK;
     *wanted = false;
     return hdf5_reject(p, &p->table.y, row, 0, not_finite(label));
@@ -1097,7 +1114,7 @@ static int hdf5_reserve(struct tr_reader *r, const struct tr_files *rows, size_t
 {
     const struct tr_reader_options *o = r->options;
     struct tr_matrix *m = &r->matrix;
-    bool all = !o->piece && o->most_rows == 0 && !o->reads_held_out;
+    bool all = !o->piece && o->most_rows == 0 && !o->reads_held_out && !o->marks_only;
     size_t share = all ? (size_t)(rows->total / readers) + 1 : 1;
     uint64_t nonzeros = 0;
     if (o->schema) return tr_csv_make_room(r, share);

@@ -90,10 +90,9 @@ int tr_hdf5_look(const struct tr_file *file, struct tr_head *head);
 int tr_hdf5_read_names(const struct tr_file *file, tr_field_fn *read, void *state);
 int tr_hdf5_read_kinds(const struct tr_file *file, size_t columns, bool *texts);
 
-/* Reads the origins of the rows first .. first + n - 1. For these rows, tr_hdf5_leaves_out() then returns whether data.test
- * excludes a row, and tr_hdf5_origin_of() its tr_origin(). */
+/* Reads the origins of the rows first .. first + n - 1, if a split needs them. For these rows, tr_hdf5_origin_of() then returns the
+ * tr_origin(). */
 int tr_hdf5_read_origins(struct tr_hdf5 *t, struct tr_reader *r, uint64_t first, size_t n);
-bool tr_hdf5_leaves_out(const struct tr_reader *r, uint64_t row);
 uint64_t tr_hdf5_origin_of(const struct tr_reader *r, uint64_t row);
 
 /* Returns whether all numbers are finite. */

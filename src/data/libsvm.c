@@ -224,7 +224,13 @@ static const char *libsvm_parse_line(struct tr_reader *r, const char *p)
 /* A row without a qid is a group of its own. */
 static bool libsvm_mark(struct tr_reader *r, const char *p)
 {
+    float label = 0;
     if (*p == '#') return false;
+    if (r->options->split.by == TR_SPLIT_LABEL) {
+        (void)tr_read_float(p, &label);
+        r->mark = tr_split_number_mark(label);
+        return true;
+    }
     r->mark = tr_mix((uint64_t)r->file << 48 | r->offset);
     while (!tr_is_blank(*p) && !tr_at_line_end(p)) p++;
     p = tr_skip_blanks(p);

@@ -207,6 +207,19 @@ static struct tr_triple triple_at(const struct tr_data_state *node, size_t at)
 
 /* ---- which rows a reader gets ---- */
 
+/* Returns the mark of a row (split.h). */
+static uint64_t node_mark(const struct node_reader *t, size_t at)
+{
+    const struct tr_data_state *s = t->s;
+    const struct tr_schema *schema = s->schema;
+    size_t n;
+    if (t->r.options->split.by != TR_SPLIT_LABEL) return s->row_mark ? s->row_mark[at] : 0;
+    float label = s->rows.label[at];
+    if (!schema || !column_has_words(schema, schema->label)) return tr_split_number_mark(label);
+    const char *text = tr_ids_text(&s->words[schema->label], (size_t)label, &n);
+    return tr_csv_label_mark(schema, text, n);
+}
+
 /* Chooses the rows of one range of a file, except held-out rows. HDF5: whether a row is held out depends on its origin, which is
  * read from the file. */
 static int choose_range(struct node_reader *t, size_t file, uint64_t begin, uint64_t end)
@@ -223,11 +236,11 @@ static int choose_range(struct node_reader *t, size_t file, uint64_t begin, uint
         uint64_t place = t->s->row_number[at] - base;
         if (o->format == TR_FORMAT_DOCWORD) /* whole documents are held out */
             place = triple_at(t->s, at).row - t->r.documents + 1;
-        uint64_t mark = t->s->row_mark ? t->s->row_mark[at] : 0;
-        bool left_out = t->hdf5 ? tr_hdf5_leaves_out(&t->r, place)
-                                : o->split.by != TR_SPLIT_NONE &&
-                                      tr_split_leaves_out(&o->split, o->reads_held_out, mark, file, place);
-        if (!left_out) t->row[t->n++] = at;
+        uint64_t origin = t->hdf5 ? tr_hdf5_origin_of(&t->r, place) : tr_origin(file, place);
+        if (o->split.by == TR_SPLIT_NONE ||
+            !tr_split_leaves_out(&o->split, o->reads_held_out, node_mark(t, at), origin >> 48,
+                                 origin - tr_origin(origin >> 48, 0)))
+            t->row[t->n++] = at;
     }
     return t->n > before ? tr_reader_note_run(&t->r, begin, end, t->n - before) : TR_OK;
 }

@@ -423,6 +423,19 @@ int tr_reader_note_mark(struct tr_reader *r)
     return TR_OK;
 }
 
+int tr_reader_choose_row(struct tr_reader *r, uint64_t file, uint64_t place, bool *skips)
+{
+    const struct tr_reader_options *o = r->options;
+    *skips = o->marks_only || tr_split_leaves_out(&o->split, o->reads_held_out, r->mark, file, place);
+    if (!o->marks_only) return TR_OK;
+    if (o->split.by != TR_SPLIT_LABEL) return tr_reader_note_mark(r);
+    if (r->mark == 0) return TR_OK; /* the label is missing */
+    TR_TRY(tr_reader_note_mark(r));
+    r->mark = tr_split_key(&o->split, r->mark, file, place);
+    r->enough = o->marks->n / 2 >= TR_SPLIT_MOST_ROWS;
+    return tr_reader_note_mark(r);
+}
+
 int tr_reader_choose(struct tr_reader *r, const char *p, bool *skips)
 {
     const struct tr_reader_options *o = r->options;
@@ -432,9 +445,7 @@ int tr_reader_choose(struct tr_reader *r, const char *p, bool *skips)
     *skips = true;
     if (o->split.by >= TR_SPLIT_GROUP && !format->mark(r, p))
         return r->status == TR_OK ? TR_OK : tr_reader_reject(r);
-    if (o->marks_only) return tr_reader_note_mark(r);
-    *skips = tr_split_leaves_out(&o->split, o->reads_held_out, r->mark, r->file, r->offset);
-    return TR_OK;
+    return tr_reader_choose_row(r, r->file, r->offset, skips);
 }
 
 int tr_reader_hand_out(struct tr_reader *r)

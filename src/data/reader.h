@@ -364,6 +364,8 @@ void tr_csv_miss_number(struct tr_reader *r, size_t column, float *to);
 /* csv: stores the place of a crossed value in *to. part: the fields that it consists of. Returns NULL after tr_reader_bad(). */
 const char *tr_csv_cross_values(struct tr_reader *r, size_t column, const struct tr_cross *cross,
                                 const struct tr_field *part, float *to);
+/* csv: returns the mark of a label (split.h); 0: the label is missing. */
+uint64_t tr_csv_label_mark(const struct tr_schema *s, const char *text, size_t n);
 /* csv: counts the row that was just parsed behind the last one, unless its label is missing. Returns `end`; NULL after an error. */
 const char *tr_csv_end_row(struct tr_reader *r, const char *end, float label);
 
@@ -422,6 +424,9 @@ static inline int tr_reader_end_row(struct tr_reader *r, float label)
 
 /* Sets *skips: options->split excludes the line at p, or only its mark is needed. */
 int tr_reader_choose(struct tr_reader *r, const char *p, bool *skips);
+
+/* Does the same for a row at this place with the mark r->mark. */
+int tr_reader_choose_row(struct tr_reader *r, uint64_t file, uint64_t place, bool *skips);
 
 /* Appends r->mark to options->marks, which may be NULL. */
 int tr_reader_note_mark(struct tr_reader *r);

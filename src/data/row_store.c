@@ -588,6 +588,7 @@ void tr_data_free_head(tr_data *data)
     free(s->block);
     free(s->weight);
     free(s->third_label);
+    free(s->split.label);
     for (size_t i = 0; i < s->word_lists; i++) tr_ids_free(&s->words[i]);
     free(s->words);
     tr_scale_free(&s->scale);

@@ -14,8 +14,32 @@
 struct tr_split tr_split_of_share(double from, double to, uint64_t seed)
 {
     if (to == 0) return (struct tr_split){.by = TR_SPLIT_NONE};
-    return (struct tr_split){TR_SPLIT_PLACE, seed, (uint64_t)ceil(ldexp(from, 53)),
-                             (uint64_t)ceil(ldexp(to, 53)), 0};
+    return (struct tr_split){.by = TR_SPLIT_PLACE,
+                             .seed = seed,
+                             .from = (uint64_t)ceil(ldexp(from, 53)),
+                             .to = (uint64_t)ceil(ldexp(to, 53))};
+}
+
+/* ---- labels ---- */
+
+uint64_t tr_split_number_mark(float label)
+{
+    uint32_t bits;
+    label += 0.0f; /* changes -0 to 0 */
+    memcpy(&bits, &label, sizeof bits);
+    return tr_mix((uint64_t)bits + 1) << 1 | (label == rintf(label));
+}
+
+uint64_t tr_split_text_mark(const char *text, size_t n)
+{
+    char line[TR_VALUE_DIGITS + 32];
+    float number;
+    if (n <= TR_VALUE_DIGITS) {
+        memcpy(line, text, n);
+        memset(line + n, '\n', sizeof line - n);
+        if (tr_read_float(line, &number) == line + n) return tr_split_number_mark(number);
+    }
+    return tr_text_hash(text, n) << 1 | 1;
 }
 
 /* ---- times ---- */
@@ -161,7 +185,7 @@ static int keys_unite(tr_context *tr, const struct keys *k, struct keys *distinc
     return TR_OK;
 }
 
-/* Sets found[i] to the key of all ranks that has place[i] in ascending order, from 0; UINT64_MAX if there are not so many keys. */
+/* Sets found[i] to the key of all ranks that has place[i] in ascending order, from 0; UINT64_MAX if there are fewer keys. */
 static int keys_select(tr_context *tr, const struct keys *k, const uint64_t place[2], uint64_t found[2])
 {
     found[0] = found[1] = 0;
@@ -177,6 +201,8 @@ static int keys_select(tr_context *tr, const struct keys *k, const uint64_t plac
 
 /* ---- the split of a job ---- */
 
+enum { MOST_GUESSED = 100 }; /* maximum of labels that are classes although the job does not say so */
+
 /* Lists the marks of this worker's share of the rows. */
 static int split_list_marks(tr_data *data, struct tr_marks *marks)
 {
@@ -185,7 +211,7 @@ static int split_list_marks(tr_data *data, struct tr_marks *marks)
     if (!tr_is(tr, TR_SLAVE)) return TR_OK;
     size_t worker = (size_t)(tr->me.group * tr->layout.group_size + tr->me.member);
     size_t workers = (size_t)tr_layout_workers(&tr->layout);
-    if (s->node_rows) {
+    if (s->node_rows && s->split.by != TR_SPLIT_LABEL) {
         const struct tr_data_state *node = s->node_rows->train->state;
         size_t all = (size_t)s->node_rows->train->total_rows, first = all * worker / workers;
         marks->n = all * (worker + 1) / workers - first;
@@ -255,33 +281,27 @@ static int split_say(const struct tr_data_state *s, const uint64_t sum[3], const
     return TR_OK;
 }
 
-int tr_split_open(tr_data *data, const tr_data *like)
+/* Decides how data.train is split. */
+static enum tr_split_by split_decide(const tr_data *data, const tr_data *like)
+{
+    const struct tr_data_state *s = data->state;
+    const tr_job *job = s->tr->job;
+    bool queries = false, libsvm = data->format == TR_FORMAT_LIBSVM;
+    bool classes = (like ? like : data)->state->form & (TR_DATA_CLASSES | TR_DATA_FEW_CLASSES);
+    for (size_t i = 0; i < s->files.n; i++) queries = queries || s->heads[i].queries;
+    if (*job->data.time) return TR_SPLIT_TIME;
+    if (*job->data.group || queries) return TR_SPLIT_GROUP;
+    if (s->split.by == TR_SPLIT_NONE || !classes) return s->split.by;
+    bool labels = s->schema ? s->schema->label < s->schema->n : libsvm || tr_data_hdf5_head(data)->labelled;
+    return labels ? TR_SPLIT_LABEL : TR_SPLIT_PLACE;
+}
+
+/* Finds the limits of groups or times. */
+static int split_by_keys(tr_data *data)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
-    const tr_job *job = tr->job;
     struct tr_split *p = &s->split;
-    const char *key = *job->data.group ? "data.group" : "data.time",
-               *column = *job->data.group ? job->data.group : job->data.time;
-    bool node = s->form & TR_DATA_NODE, queries = false, named = false;
-    for (size_t i = 0; i < s->files.n; i++) {
-        queries = queries || s->heads[i].queries;
-        named = named || s->heads[i].named;
-    }
-    if ((!*column && !queries) || (p->by == TR_SPLIT_NONE && !node) || (node && s->test)) return TR_OK;
-    if (*column && named)
-        return tr_agree(tr, tr_fail(TR_ERR_CONFIG,
-                                    "%s: %s is for text, and %s is an HDF5 file: expected csv files",
-                                    tr_job_where(job, key), key, s->files.file[0].path));
-    *p = (struct tr_split){*job->data.time ? TR_SPLIT_TIME : TR_SPLIT_GROUP, job->seed, UINT64_MAX,
-                           UINT64_MAX, 0};
-    if (*column) p->column = tr_schema_find(s->schema, column);
-    if (node) return TR_OK;
-    if (like && like->state->split.by == p->by && like->state->split.from != p->from) {
-        *p = like->state->split;
-        return TR_OK;
-    }
-
     struct tr_marks marks = {.n = 0};
     TR_FREED uint64_t *key_of_row = NULL;
     int status = split_list_marks(data, &marks);
@@ -301,7 +321,7 @@ int tr_split_open(tr_data *data, const tr_data *like)
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, kinds, 2));
     if (p->by == TR_SPLIT_TIME && kinds[0] && kinds[1])
         status = tr_fail(TR_ERR_DATA, "%s: column %s of data.time has numbers and dates, expected one kind",
-                         s->files.file[0].path, column);
+                         s->files.file[0].path, tr->job->data.time);
     if (status == TR_OK) status = split_places(s, all, place);
     TR_TRY(tr_agree(tr, status));
     TR_TRY(keys_select(tr, counted, place, found));
@@ -311,4 +331,113 @@ int tr_split_open(tr_data *data, const tr_data *like)
              groups[2] = {place[1] - place[0], all};
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, sum, 3));
     return tr_agree(tr, split_say(s, sum, groups));
+}
+
+static int pair_compare(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return x[0] != y[0] ? key_compare(x, y) : key_compare(x + 1, y + 1);
+}
+
+/* Finds the limits of one label with n rows, whose keys are key[0], key[2], ... The rows that remain after a division by the number
+ * of folds, and the rounding, follow from `before`, a number drawn by the seed plus the number of rows with smaller marks. So all
+ * folds have about the same number of rows. */
+static struct tr_split_label split_label(const struct tr_job_held_out *held, const uint64_t *key, uint64_t n,
+                                         uint64_t before)
+{
+    uint64_t first = 0, size;
+    if (held->folds > 0) {
+        uint64_t folds = (uint64_t)held->folds, rest = n % folds,
+                 turn = ((uint64_t)held->fold - 1 + folds - before % folds) % folds;
+        first = turn * (n / folds) + (turn < rest ? turn : rest);
+        size = n / folds + (turn < rest);
+    } else {
+        size = (uint64_t)(round((double)(before + n) * held->to) - round((double)before * held->to));
+        if (size == n && n > 1) size--; /* each label of several rows is learnt */
+    }
+    if (size == 0) return (struct tr_split_label){.from = 0};
+    return (struct tr_split_label){.from = key[2 * first],
+                                   .to = first + size < n ? key[2 * (first + size)] : UINT64_MAX};
+}
+
+/* Finds the limits of each label if a label has few rows to test with; otherwise the split is by place. */
+static int split_by_label(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    struct tr_split *p = &s->split;
+    const struct tr_job_held_out *held = &s->held_out;
+    struct tr_marks marks = {.n = 0};
+    TR_FREED uint64_t *own = NULL, *pair = NULL;
+    uint64_t numbers = 0, labels = 0, least = UINT64_MAX, rows, held_out = 0;
+    const uint64_t drawn =
+        tr_mix(p->seed) % 1024; /* the seed decides whether a row that is alone is held out */
+    int status = split_list_marks(data, &marks);
+    own = marks.mark;
+    TR_TRY(tr_agree(tr, status));
+    p->by = TR_SPLIT_PLACE;
+    rows = marks.n / 2;
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &rows, 1));
+    if (rows > TR_SPLIT_MOST_ROWS) return TR_OK;
+    TR_TRY(tr_gather_to_all(tr, TR_SET_ALL, own, marks.n, sizeof *own, (void **)&pair, &numbers));
+    size_t n = (size_t)numbers / 2;
+    bool integers = true;
+    if (n > 0) qsort(pair, n, 2 * sizeof *pair, pair_compare);
+    for (size_t i = 0, end; i < n; i = end, labels++) {
+        for (end = i; end < n && pair[2 * end] == pair[2 * i];) end++;
+        if (end - i < least) least = end - i;
+        integers = integers && pair[2 * i] & 1;
+    }
+    bool classes = s->form & TR_DATA_CLASSES || (integers && labels <= MOST_GUESSED);
+    if (!classes || labels > TR_SPLIT_MOST_LABELS ||
+        (double)least * (held->to - held->from) >= TR_SPLIT_FEW_ROWS)
+        return TR_OK;
+    TR_TRY(tr_agree(tr, TR_NEW(&p->label, labels)));
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i; end < n && pair[2 * end] == pair[2 * i];) end++;
+        struct tr_split_label label = split_label(held, pair + 2 * i + 1, end - i, i + drawn);
+        label.mark = pair[2 * i];
+        for (size_t k = i; k < end; k++)
+            held_out += pair[2 * k + 1] >= label.from && pair[2 * k + 1] < label.to;
+        p->label[p->labels++] = label;
+    }
+    p->by = TR_SPLIT_LABEL;
+    tr_say(tr, "held out:      %llu of %zu rows, the same share of each of %llu labels",
+           (unsigned long long)held_out, n, (unsigned long long)labels);
+    return TR_OK;
+}
+
+int tr_split_open(tr_data *data, const tr_data *like)
+{
+    struct tr_data_state *s = data->state;
+    const tr_job *job = s->tr->job;
+    struct tr_split *p = &s->split;
+    const char *key = *job->data.group ? "data.group" : "data.time",
+               *column = *job->data.group ? job->data.group : job->data.time;
+    enum tr_split_by by = split_decide(data, like);
+    bool node = s->form & TR_DATA_NODE, marks = by == TR_SPLIT_GROUP || by == TR_SPLIT_TIME, named = false;
+    if (by == TR_SPLIT_NONE || (p->by == TR_SPLIT_NONE && !node) || (node && (s->test || !marks)))
+        return TR_OK;
+    if (like && like->state->split.settled) {
+        *p = like->state->split;
+        p->label = NULL;
+        TR_TRY(tr_agree(s->tr, TR_NEW(&p->label, p->labels)));
+        if (p->labels > 0) memcpy(p->label, like->state->split.label, p->labels * sizeof *p->label);
+        return TR_OK;
+    }
+    for (size_t i = 0; i < s->files.n; i++) named = named || s->heads[i].named;
+    if (*column && named)
+        return tr_agree(s->tr, tr_fail(TR_ERR_CONFIG,
+                                       "%s: %s is for text, and %s is an HDF5 file: expected csv files",
+                                       tr_job_where(job, key), key, s->files.file[0].path));
+    p->by = by;
+    if (*column) p->column = tr_schema_find(s->schema, column);
+    else if (s->schema) p->column = s->schema->label;
+    if (marks) {
+        p->seed = job->seed;
+        p->from = p->to = UINT64_MAX; /* for rows of a node, none of which is held out */
+    }
+    if (node) return TR_OK;
+    p->settled = true;
+    return marks ? split_by_keys(data) : by == TR_SPLIT_LABEL ? split_by_label(data) : TR_OK;
 }

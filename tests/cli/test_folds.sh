@@ -1,5 +1,6 @@
 #!/bin/sh
-# Hold-outs and folds that keep the rows of a group on one side (data.group, qid), or train on the past (data.time).
+# Hold-outs and folds that keep the rows of a group on one side (data.group, qid), train on the past (data.time), or keep the share
+# of rare labels.
 . "$(dirname "$0")/lib.sh"
 
 # who and t are user and seconds as categories: a model has a weight for each value among its training rows. The times are
@@ -94,6 +95,31 @@ sweep data.time=day output=past
 for fold in 1 2 3; do
     is "fold $fold by time" "$(sides s1-$fold said)" "$(sed -n "$((fold + 1))p" expected.day)"
 done
+
+# ---- rare labels: each has its share in each fold, in text and HDF5, in a sweep and alone ----
+awk 'BEGIN { print "who,label"; for (i = 0; i < 157; i++) print "r" i "," (i % 16 == 3 ? "1.0" : i % 5 == 1 ? "b" : i % 17 == 0 ? "c" : "a") }' >rare.csv
+awk -F, 'FNR > 1 { print index("abc1", substr($2, 1, 1)), FNR ":1" }' rare.csv >rare.svm
+printf 'data: {label: label, columns: {who: category}}\nmodel: {type: logistic, l2: 0.1}\nsolve: {epochs: 9}\n' >rare.yaml
+"$trireme" convert rare.csv rare.h5 data.label=label data.columns=who:category >out 2>&1 || fail "convert: $(cat out)"
+for file in rare.csv rare.h5; do
+    on 3 "$trireme" sweep rare.yaml data.train=$file model.l2=0.1,0.2 output=$file.folds --folds 5 >said 2>&1 || fail "$file: $(cat said)"
+    for fold in 1 2 3 4 5; do
+        values $file.folds/s1-$fold >$file.$fold
+        awk -F, -v file="$file.$fold" 'BEGIN { while ((getline who < file) > 0) of[who] = 1 }
+            FNR > 1 { n[$2]++; held[$2] += !($1 in of) }
+            END { for (k in n) if (held[k] < int(n[k] / 5) || held[k] > int(n[k] / 5) + 1) { print k, held[k], n[k]; exit 1 } }' rare.csv ||
+            fail "$file: fold $fold has another share of a label"
+    done
+    [ "$(cat $file.[1-5] | sort | uniq -c | awk '$1 == 4' | wc -l)" -eq 157 ] || fail "$file: a row is not in one fold"
+done
+says said '^s1-1: held out: *3[12] of 157 rows, the same share of each of 4 labels$'
+cmp -s rare.csv.2 rare.h5.2 || fail "rare.h5: other rows are held out"
+run alone 1 rare.yaml data.train=rare.csv 'data.test=fold 2/5'
+values alone | cmp -s - rare.csv.2 || fail "rare.csv: a job holds out other rows than a sweep"
+run number 1 data.train=rare.svm data.test=10% model.type=linear
+run class 2 data.train=rare.svm data.test=10% model.type=logistic model.l2=0.1
+silent number.out '^held out' "a regression"
+says class.out '^held out: *16 of 157 rows, the same share of each of 4 labels$'
 
 # ---- refusals ----
 refused 78 "data.group: column label has the labels" data.group=label data.test=10%
