@@ -28,9 +28,10 @@ judged() {
             for (k = 0; k < 3; k++) { y = $1 - 7 == k; p = $(5 + k); brier += w * (p - y) ^ 2
                 if (hinge) { s = 1 - (y ? p : -p); loss += w * (s > 0 ? s : 0) } else if (y) loss += -w * log(p) } }
         kind == "number" { e = $5 - $1; squares += w * e * e; absolutes += w * abs(e); parts += w * abs(e / $1)
-            pinball += w * (e < 0 ? -shape * e : (1 - shape) * e); sum += w * $1; ys[NR] = $1; ws[NR] = w }
+            pinball += w * (e < 0 ? -shape * e : (1 - shape) * e); huber += w * (abs(e) <= shape ? e * e / 2 : shape * (abs(e) - shape / 2)); sum += w * $1; ys[NR] = $1; ws[NR] = w }
+        kind == "count" { deviance += w * (($1 > 0 ? $1 * log($1 / $5) : 0) - $1 + $5); squares += w * ($5 - $1) ^ 2 }
         END {
-            if (kind != "number") { print "accuracy", right / n; print hinge ? "hinge_loss" : "log_loss", loss / n
+            if (kind == "two" || kind == "three") { print "accuracy", right / n; print hinge ? "hinge_loss" : "log_loss", loss / n
                 if (!hinge) print "brier", brier / n }
             if (kind == "two") { print "f1", 2 * both / of
                 for (i in ps) { above = good = 0
@@ -40,7 +41,8 @@ judged() {
                 print "auc", pairs / all[0] / all[1]; print "pr_auc", precision / all[1] }
             if (kind == "number") { for (i in ys) spread += ws[i] * (ys[i] - sum / n) ^ 2
                 print "rmse", sqrt(squares / n); print "mae", absolutes / n; print "mape", parts / n
-                print "r2", 1 - squares / spread; print "pinball", pinball / n } }'
+                print "r2", 1 - squares / spread; print "pinball", pinball / n; print "huber", huber / n }
+            if (kind == "count") { print "poisson_deviance", 2 * deviance / n; print "rmse", sqrt(squares / n) } }'
 }
 # right NAME KIND PREDICTIONS [SHAPE [hinge]]: the metrics in NAME/summary.json
 right() {
@@ -86,6 +88,12 @@ for ranks in 1 3; do
     near "$(tail -1 line$ranks/metrics.csv | cut -d, -f6)" "$(of line$ranks test_auc)" 1e-12 || fail "line$ranks: $(tail -1 line$ranks/metrics.csv)"
 done
 is "the areas of 1 and 3 ranks" "$(of area1 test_auc) $(of area1 test_pr_auc)" "$(of area3 test_auc) $(of area3 test_pr_auc)"
+
+# metrics of other losses, with the shape of the model
+run other 1 job.yaml data.train=count.csv data.test=count.test.csv model.type=tweedie solve.method=newton report.metric=poisson_deviance,rmse
+"$trireme" predict other count.test.csv >p && right other count p
+run other 1 job.yaml data.train=number.csv data.test=number.test.csv model.type=logcosh model.delta=3 report.metric=huber,mae
+"$trireme" predict other number.test.csv >p && right other number p 3
 
 # evaluate prints the same: KIND NAME SETTINGS
 while read -r kind name settings; do
