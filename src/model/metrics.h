@@ -1,6 +1,6 @@
 /* Metrics of linear models and trees. Training (the test line), `evaluate` and ensembles use the same functions. tr_judge() is the
- * only place that compares a row with its prediction. A row counts by its weight (data.weight),
- * which is 1 if the data have no weights. A figure is a named number in the output of `evaluate`. */
+ * only place that compares a row with its prediction. A row counts by its weight (data.weight), which is 1 if the data have no
+ * weights. A figure is a named number in the output of `evaluate`. */
 #ifndef TR_MODEL_METRICS_H
 #define TR_MODEL_METRICS_H
 
@@ -68,8 +68,8 @@ const char *tr_test_metrics_first(const struct tr_test_metrics *metrics);
 
 /* The comparison of a row's margins with its target. */
 struct tr_judged {
-    size_t is,
-        as; /* classes: index of the class of the row (SIZE_MAX: no training row has it), and of the predicted class */
+    size_t is;          /* classes: index of the class of the row; SIZE_MAX: no training row has it */
+    size_t as;          /* classes: index of the predicted class */
     double loss;        /* that of the model; 0 if is == SIZE_MAX */
     double score;       /* two classes: higher scores make class 1 likelier */
     double probability; /* two classes and metrics->brier: of class 1 */
