@@ -111,6 +111,7 @@ typedef struct tr_data {
     const tr_names *row_names, *column_names;
     double total_values;         /* ratings, docword: sum of all values; 0 otherwise */
     bool weighted;               /* rows have weights: rows.weight is set on all workers that have rows */
+    bool has_offsets;            /* rows have offsets: rows.offset is set on all workers that have rows */
     const tr_scaling *scaling;   /* how training data were scaled; NULL if values are as in the files */
     struct tr_data_state *state; /* private */
 } tr_data;

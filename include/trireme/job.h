@@ -73,8 +73,9 @@ int tr_job_check_stages(const tr_job *job, const char *const *names, size_t n);
 /* Returns whether the job file or the command line sets the key. */
 bool tr_job_given(const tr_job *job, const char *key);
 
-/* Returns whether rows have weights: data.weight is set, or a column in data.columns has the type weight. */
-bool tr_job_weighs_rows(const tr_job *job);
+/* Returns whether rows have an extra number, «weight» or «offset»: data.weight (data.offset) is set, or a column in data.columns has
+ * this type. */
+bool tr_job_has_extra(const tr_job *job, const char *extra);
 
 /* Return the index of solve.method among the methods of the class (trireme/model.h), and of model.type among its types. */
 int tr_job_method(const tr_job *job);

@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Version of this interface. It increases when a declaration of this header changes. */
-enum { TR_MODEL_ABI = 7 };
+enum { TR_MODEL_ABI = 8 };
 
 /* A value of solve.method. */
 typedef struct tr_method {

@@ -65,6 +65,8 @@ typedef struct tr_batch {
      * dense hdf5 are dense; rows of libsvm and sparse hdf5 are dense if this needs less memory. */
     const float *dense;
     const float *weight; /* weights of the rows (data.weight); NULL if all are 1 */
+    const float
+        *offset; /* numbers that are added to the margins of the rows (data.offset); NULL if all are 0 */
 } tr_batch;
 
 enum tr_row_form { TR_ROWS_AS_READ, TR_ROWS_SPARSE, TR_ROWS_DENSE };
@@ -87,7 +89,8 @@ typedef struct tr_read_options {
     int header;           /* csv: TR_HEADER_... */
     /* csv: describes the columns of the training data of a model, and maps columns of the files to keys; label and first_index are
      * ignored then. If `labelled` is set, rows without a label are skipped and counted in *unlabelled (which may be NULL), and
-     * rows have the weights in the column of data.weight, or weight 1 in a file without this column. */
+     * rows have the weights in the column of data.weight, or weight 1 in a file without this column. Rows have the offsets in the
+     * column of data.offset, which the files must have. */
     const struct tr_schema *schema;
     uint64_t *unlabelled;
     bool

@@ -85,6 +85,8 @@ struct tr_ask {
     const char *format; /* format of the files; NULL: that of the job, or detected */
     FILE *out;
     const char *output; /* name of `out` in messages */
+    const char *offset; /* files with the offset of each row (data.offset); NULL: none
+                         */
     const char *id;     /* predict: column whose text is printed before each prediction; NULL: none */
     bool json;
     bool strict; /* columns that the training data do not have are an error */

@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "base/escape.h"
 #include "class/class.h"
-#include "data/schema.h"
+#include "data/reader.h"
 #include "ranks/ranks.h"
 #include "trireme/collective.h"
 
@@ -35,7 +35,9 @@ struct tr_query {
     struct tr_curve *curve;
     size_t outputs, output_capacity, figures, figure_capacity, curves, curve_capacity;
     uint64_t unlabelled; /* rows that were skipped because they have no label */
-    double *out;         /* outputs of the current rows, one row after the other */
+    float *offset;       /* the numbers of ask->offset */
+    size_t offsets, offset_capacity;
+    double *out; /* outputs of the current rows, one row after the other */
     size_t out_capacity;
     uint64_t n, unknown; /* number of rows, and of non-zeros in columns that the model does not have */
 };
@@ -236,6 +238,43 @@ static bool query_print_number(const tr_query *q, double value, int digits)
     return fwrite(text, 1, n, file) == n;
 }
 
+/* ---- offsets of rows in files ---- */
+
+static int query_add_offset(void *state, const struct tr_extra_line *line)
+{
+    tr_query *q = state;
+    if (line->end) return TR_OK;
+    TR_TRY(TR_GROW(&q->offset, &q->offset_capacity, q->offsets + 1));
+    q->offset[q->offsets++] = line->number;
+    return TR_OK;
+}
+
+/* Reads the files of data.offset, which a model needs if its training data had such files, too. */
+static int query_read_offsets(tr_query *q)
+{
+    const tr_job *job = q->model->job;
+    const char *trained = job ? job->data.offset : "", *given = q->ask->offset;
+    bool column = tr_schema_has_extra(q->rows.schema, TR_EXTRA_OFFSET);
+    if (column && given)
+        return tr_fail(TR_ERR_USAGE, "data.offset=%s: the offsets are in column %s of the data",
+                       tr_shown(given).text, *trained ? tr_shown(trained).text : "of type offset");
+    if (!column && *trained && !given)
+        return tr_fail(TR_ERR_USAGE,
+                       "the model was trained with data.offset %s: expected data.offset=FILE with one number "
+                       "for each row of the data",
+                       tr_shown(trained).text);
+    if (job && !*trained && given)
+        return tr_fail(TR_ERR_USAGE, "data.offset=%s: the model was trained without data.offset",
+                       tr_shown(given).text);
+    return given ? tr_extra_each(job, given, TR_EXTRA_OFFSET, query_add_offset, q) : TR_OK;
+}
+
+static int query_fail_offsets(const tr_query *q)
+{
+    return tr_fail(TR_ERR_DATA, "%s: %zu offsets, but the data have %s%" PRIu64 " rows",
+                   tr_shown(q->ask->offset).text, q->offsets, q->n > q->offsets ? "at least " : "", q->n);
+}
+
 /* Predicts or evaluates a block of rows. */
 static int query_use_rows(void *state, const tr_records *records)
 {
@@ -246,7 +285,10 @@ static int query_use_rows(void *state, const tr_records *records)
     q->n += n;
     q->unknown += records->unknown;
     TR_TRY(TR_GROW(&q->out, &q->out_capacity, n * q->outputs));
-    TR_TRY(class->predict(q->model->model, q, records, q->out));
+    tr_records with = *records;
+    if (q->ask->offset && q->n > q->offsets) return query_fail_offsets(q);
+    if (q->ask->offset) with.rows.offset = q->offset + (q->n - n);
+    TR_TRY(class->predict(q->model->model, q, &with, q->out));
     if (q->ask->command != TR_PREDICT) return class->evaluate(q->model->model, q, records, q->out);
     for (size_t i = 0; i < n; i++) {
         if (q->rows.id) {
@@ -302,7 +344,9 @@ static int query_ask_by_rows(tr_query *q)
         return tr_fail(TR_ERR_USAGE, "%s: there is no %s", class->noun,
                        evaluates ? "evaluating" : "predicting");
     if (class->ready) TR_TRY(class->ready(q->model->model, q));
+    TR_TRY(query_read_offsets(q));
     TR_TRY(query_read_files(q));
+    if (q->ask->offset && q->n != q->offsets) return query_fail_offsets(q);
     if (!evaluates) return TR_OK;
     if (q->n == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", q->ask->file[0]);
     return class->figures(q->model->model, q, q->n);
@@ -405,6 +449,7 @@ static void query_free(tr_query *q)
     free(q->output);
     free(q->figure);
     free(q->out);
+    free(q->offset);
 }
 
 /* ---- several ranks ---- */
@@ -457,8 +502,8 @@ int tr_model_ask(struct tr_model *model, const struct tr_ask *ask)
     if (status == TR_OK) status = tr_model_read(model);
     int rank = ask->tr ? ask->tr->rank : 0;
     q.rows.reader = (size_t)rank;
-    q.rows.readers = ask->tr ? (size_t)ask->tr->size : 1;
-    bool takes_part = rank == 0 || !model->class->answer;
+    q.rows.readers = ask->tr && !ask->offset ? (size_t)ask->tr->size : 1;
+    bool takes_part = rank == 0 || (!model->class->answer && !ask->offset);
     if (status == TR_OK && takes_part) status = query_run(&q);
     if (ask->tr) {
         char *piece = NULL;

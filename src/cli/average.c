@@ -172,9 +172,13 @@ static int average_predict_rows(struct tr_average *a, const struct tr_model *m, 
         }
         begin[i + 1] = at;
     }
-    tr_records records = {
-        .rows = {.n = n, .begin = begin, .column = column, .value = value, .label = b->label + first},
-        .first = first};
+    tr_records records = {.rows = {.n = n,
+                                   .begin = begin,
+                                   .column = column,
+                                   .value = value,
+                                   .label = b->label + first,
+                                   .offset = b->offset ? b->offset + first : NULL},
+                          .first = first};
     return m->class->predict(m->model, q, &records, a->out + first * a->width);
 }
 

@@ -304,7 +304,7 @@ static int unite(struct count *c)
 
 static int show(const struct count *c)
 {
-    static const char *const others[] = {"", "", "label", "label", "id", "ignored", "weight"};
+    static const char *const others[] = {"", "", "label", "label", "id", "ignored", "weight", "offset"};
     static const double share[] = {0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99};
     enum { SHARES = sizeof share / sizeof *share };
     printf("%" PRIu64 " rows, %zu columns\n", c->rows, c->schema->n);

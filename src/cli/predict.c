@@ -79,6 +79,7 @@ int tr_ask_model(enum tr_asked command, const struct tr_arguments *a, const stru
                          .json = o->json,
                          .strict = o->strict,
                          .id = o->id,
+                         .offset = o->offset,
                          .draw = o->plot ? draw_curves : NULL,
                          .draw_state = (void *)(uintptr_t)&o->output,
                          .tr = tr};
@@ -191,6 +192,14 @@ static int evaluate_command(struct tr_arguments *a, void *options)
             .help = "the format of DATA if it differs from training: libsvm, csv, ratings, docword, hdf5"    \
     }
 
+#define OFFSET                                                                                               \
+    {                                                                                                        \
+        "data.offset", TR_ARG_TEXT, AT(offset),                                                              \
+            .value = "FILE",                                                                                 \
+            .help =                                                                                          \
+                "files with the offset of each row of DATA, for models that were trained with such files"    \
+    }
+
 #define STRICT                                                                                               \
     {                                                                                                        \
         "--strict", TR_ARG_FLAG, AT(strict),                                                                 \
@@ -204,6 +213,7 @@ static const struct tr_argument predict_arguments[] = {
     {"--id", TR_ARG_TEXT, AT(id), .value = "COLUMN",
      .help = "of a table: write the value of this column and a tab before each prediction"},
     FORMAT,
+    OFFSET,
     STRICT,
     TR_ASK_PLUGIN,
     {0}};
@@ -234,6 +244,7 @@ static const struct tr_argument evaluate_arguments[] = {
     {"-o", TR_ARG_TEXT, AT(output), .value = "FILE",
      .help = "draw to FILE, which ends in .svg, .png or .pdf"},
     FORMAT,
+    OFFSET,
     STRICT,
     TR_ASK_PLUGIN,
     {0}};

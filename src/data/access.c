@@ -11,7 +11,7 @@
 
 void tr_batches_free(struct tr_batches *b)
 {
-    void *arrays[] = {b->order, b->begin, b->column, b->value, b->label, b->weight};
+    void *arrays[] = {b->order, b->begin, b->column, b->value, b->label, b->weight, b->offset};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     *b = (struct tr_batches){0};
 }
@@ -39,6 +39,7 @@ int tr_data_shuffle(tr_data *data, const tr_worker *me, size_t rows, uint64_t pa
     TR_TRY(TR_GROW(&b->begin, &b->begin_capacity, b->size + 1));
     TR_TRY(TR_GROW(&b->label, &b->label_capacity, b->size));
     if (all->weight) TR_TRY(TR_GROW(&b->weight, &b->weight_capacity, b->size));
+    if (all->offset) TR_TRY(TR_GROW(&b->offset, &b->offset_capacity, b->size));
     if (all->dense) return TR_GROW(&b->value, &b->value_capacity, b->size * (size_t)data->columns);
     for (size_t at = 0; at < n; at += b->size) {
         size_t sum = 0, end = tr_min_size(at + b->size, n);
@@ -61,6 +62,7 @@ bool tr_data_next(tr_data *data, tr_batch *batch)
         size_t row = b->order[b->next + i];
         if (rows->label) b->label[i] = rows->label[row];
         if (rows->weight) b->weight[i] = rows->weight[row];
+        if (rows->offset) b->offset[i] = rows->offset[row];
         if (rows->dense) {
             size_t columns = (size_t)data->columns;
             memcpy(b->value + i * columns, rows->dense + row * columns, columns * sizeof *b->value);
@@ -72,8 +74,10 @@ bool tr_data_next(tr_data *data, tr_batch *batch)
         b->begin[i + 1] = at + length;
     }
     b->next += n;
-    *batch =
-        (tr_batch){.n = n, .label = rows->label ? b->label : NULL, .weight = rows->weight ? b->weight : NULL};
+    *batch = (tr_batch){.n = n,
+                        .label = rows->label ? b->label : NULL,
+                        .weight = rows->weight ? b->weight : NULL,
+                        .offset = rows->offset ? b->offset : NULL};
     if (rows->dense) {
         batch->dense = b->value;
     } else {

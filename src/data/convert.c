@@ -293,7 +293,7 @@ static int write_rows(void *state, struct tr_reader *r)
 
 /* ---- both passes ---- */
 
-/* Makes the schema. Columns with labels and weights are stored like all others, since data.label and data.weight apply to the new
+/* Makes the schema. Columns with labels and extras are stored like all others, since data.label and data.weight apply to the new
  * file, too; columns that the job ignores are not stored. */
 static int find_columns(struct work *w)
 {
@@ -301,7 +301,7 @@ static int find_columns(struct work *w)
     struct tr_schema *s = w->schema;
     for (size_t c = 0; c < s->n; c++) {
         uint8_t *type = &s->column[c].type;
-        if (*type == TR_COLUMN_LABEL || *type == TR_COLUMN_WEIGHT) *type = TR_COLUMN_NUMBER;
+        if (*type == TR_COLUMN_LABEL || tr_column_extra(*type) < TR_EXTRAS) *type = TR_COLUMN_NUMBER;
         if (*type == TR_COLUMN_NAMED_LABEL) *type = TR_COLUMN_CATEGORY;
     }
     size_t label = s->label;

@@ -435,23 +435,24 @@ static const char *csv_parse_any(struct tr_reader *r, const char *p)
     const struct tr_schema *s = r->options->schema;
     struct tr_matrix *m = &r->matrix;
     float label = NAN, *row = m->value + m->rows * m->columns;
-    float *weight = r->weight ? r->weight + r->report.rows + m->rows : NULL;
+    float *extras[TR_EXTRAS];
     char separator = r->head->separator;
-    if (weight) *weight = 1; /* the weight is 1 if the file has no weights */
+    tr_reader_begin_extras(r, extras);
     for (size_t k = 0, n = r->fields;; k++) {
         const struct tr_bound *b = &r->bound[k];
         if (r->at) r->at[b->column] = p;
         bool is_label = b->type == TR_COLUMN_LABEL || b->type == TR_COLUMN_NAMED_LABEL;
-        float *to = is_label ? &label : b->type == TR_COLUMN_WEIGHT ? weight : row + b->slot;
-        if (b->type == TR_COLUMN_NUMBER || b->type == TR_COLUMN_LABEL || b->type == TR_COLUMN_WEIGHT) {
+        enum tr_extra extra = tr_column_extra(b->type);
+        float *to = is_label ? &label : extra < TR_EXTRAS ? extras[extra] : row + b->slot;
+        if (b->type == TR_COLUMN_NUMBER || b->type == TR_COLUMN_LABEL || extra < TR_EXTRAS) {
             const char *end = tr_read_float(p, to);
             if (!end || (*end != separator && *end != '\n') || !isfinite(*to))
                 end = csv_parse_odd_field(r, p, k, to);
             if (end && is_label && tr_label_is_long(*to)) tr_reader_note_long_label(r, p, separator);
             if (s->missing_numbers > 0 && tr_schema_is_missing_number(s, *to))
                 tr_csv_miss_number(r, b->column, to);
-            if (end && to == weight && !(*to >= 0))
-                end = csv_bad_field(r, k, p, "is no weight of a row, expected a number, 0 or more");
+            if (end && extra < TR_EXTRAS && !tr_extra_takes(extra, *to))
+                end = csv_bad_field(r, k, p, tr_extra_kinds[extra].bad);
             p = end;
         } else {
             p = csv_parse_value(r, p, k, to);
@@ -528,7 +529,8 @@ static int csv_enter(struct tr_reader *r)
     const struct tr_schema *s = o->schema;
     if (!s || o->bindings->n == 0) return TR_OK;
     const struct tr_binding *binding = &o->bindings->binding[r->head->binding];
-    bool plain = s->crosses == 0 && !o->id && !o->weight && s->missing_numbers == 0, has_id = false;
+    bool plain = s->crosses == 0 && !o->id && s->missing_numbers == 0, has_id = false;
+    for (int e = 0; e < TR_EXTRAS; e++) plain = plain && !o->extra[e];
     size_t slot = 0, columns = r->at ? s->n + 1 : 0;
     if (!plain) TR_TRY(TR_GROW(&r->at, &columns, s->n + 1));
     if (o->id) r->id_column = tr_schema_find(s, o->id);
@@ -543,7 +545,8 @@ static int csv_enter(struct tr_reader *r)
         }
         const struct tr_column *c = &s->column[column];
         r->bound[k] = (struct tr_bound){.type = c->type, .slot = c->slot, .column = column};
-        if (c->type == TR_COLUMN_WEIGHT && !o->weight) r->bound[k].type = TR_COLUMN_IGNORE;
+        enum tr_extra extra = tr_column_extra(c->type);
+        if (extra < TR_EXTRAS && !o->extra[extra]) r->bound[k].type = TR_COLUMN_IGNORE;
         if (c->type == TR_COLUMN_LABEL) r->labelled = k;
         else plain = plain && c->type == TR_COLUMN_NUMBER && c->slot == slot++;
         has_id = has_id || column == r->id_column;
@@ -572,7 +575,8 @@ int tr_csv_make_room(struct tr_reader *r, size_t more)
     bool labels =
         o->schema ? o->bindings->n > 0 && o->bindings->binding[0].labelled : o->label != TR_LABEL_NONE;
     TR_TRY(TR_GROW(&m->value, &r->value_capacity, rows * m->columns));
-    if (o->weight) TR_TRY(TR_GROW(&r->weight, &r->weight_capacity, (size_t)r->report.rows + rows));
+    for (int e = 0; e < TR_EXTRAS; e++)
+        if (o->extra[e]) TR_TRY(TR_GROW(&r->extra[e], &r->extra_capacity[e], (size_t)r->report.rows + rows));
     return labels ? TR_GROW(&m->label, &r->label_capacity, rows) : TR_OK;
 }
 

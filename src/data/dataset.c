@@ -202,7 +202,8 @@ static int read_range(tr_data *data, const tr_data *like, struct loading *loadin
     }
     if (!in->second && (!triples || node)) options.runs = &in->runs;
     options.seen = in->seen;
-    if (s->schema && !in->second && tr_schema_weight(s->schema) < s->schema->n) options.weight = &in->weight;
+    for (int e = 0; e < TR_EXTRAS; e++) /* also in the second pass, which must leave out the same rows */
+        if (tr_schema_has_extra(s->schema, (enum tr_extra)e)) options.extra[e] = &in->extra[e];
     if (!triples && tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(&s->files, workers);
     if (s->node_rows) return tr_node_rows_read(data, worker, workers, &options, in);
     if (node) options.places = &s->row_number;
@@ -387,124 +388,92 @@ static int decide_columns(tr_data *data, const struct totals *totals, const tr_d
     return TR_OK;
 }
 
-/* ---- data.weight: files with one number a line for each row of data.train ---- */
+/* ---- data.weight, data.offset: files with one number a line for each row of data.train ---- */
 
-struct weights {
+struct extra_reader {
     const tr_data *data;
-    const char *path;
-    uint64_t line, row; /* line: number of the line in this file; row: number of the next row of data.train */
-    size_t stretch;     /* index of the first stretch of this worker that does not end before `row` */
-    float *weight;
+    enum tr_extra extra;
+    uint64_t row;   /* number of the next row of data.train */
+    size_t stretch; /* index of the first stretch of this worker that does not end before `row` */
 };
 
-static int weights_read_line(struct weights *w, const char *p)
+static int extra_read_line(void *state, const struct tr_extra_line *line)
 {
+    struct extra_reader *w = state;
     const struct tr_data_state *s = w->data->state;
-    float weight = 0;
-    w->line++;
-    while (tr_is_blank(*p)) p++;
-    const char *end = tr_read_float(p, &weight);
-    while (end && tr_is_blank(*end)) end++;
-    if (!end || end == p || !tr_at_line_end(end) || !isfinite(weight) || weight < 0) {
-        char token[TR_TOKEN_ROOM];
-        tr_token_quote(p, ' ', token);
-        return tr_fail(TR_ERR_DATA, "%s:%llu: «%s» is no weight of a row, expected one number, 0 or more",
-                       w->path, (unsigned long long)w->line, token);
-    }
-    if (w->row == w->data->total_rows)
-        return tr_fail(TR_ERR_DATA, "%s:%llu: one weight too many: data.train has %llu rows", w->path,
-                       (unsigned long long)w->line, (unsigned long long)w->data->total_rows);
+    unsigned long long number = line->line, total = w->data->total_rows;
+    const char *noun = tr_extra_kinds[w->extra].noun;
+    if (line->end && w->row == total) return TR_OK;
+    if (line->end)
+        return tr_fail(TR_ERR_DATA, "%s:%llu: the %ss end here, after %llu, but data.train has %llu rows",
+                       line->path, number, noun, (unsigned long long)w->row, total);
+    if (w->row == total)
+        return tr_fail(TR_ERR_DATA, "%s:%llu: one %s too many: data.train has %llu rows", line->path, number,
+                       noun, total);
     while (w->stretch < s->stretches && w->row >= s->stretch[w->stretch].first + s->stretch[w->stretch].n)
         w->stretch++;
     const struct tr_stretch *here = &s->stretch[w->stretch];
     if (w->stretch < s->stretches && w->row >= here->first) /* this worker has the row */
-        w->weight[here->at + (size_t)(w->row - here->first)] = weight;
+        s->extra[w->extra][here->at + (size_t)(w->row - here->first)] = line->number;
     w->row++;
     return TR_OK;
 }
 
-/* Reads the whole files on every worker, and keeps the weights of the worker's rows. The files are small compared to the rows. */
-static int weights_read(tr_data *data)
-{
-    const tr_job *job = data->state->tr->job;
-    struct weights w = {.data = data, .path = job->data.weight, .weight = data->state->weight};
-    TR_CLOSED_BY(tr_files_close) struct tr_files files = {.n = 0};
-    TR_FREED char *path = NULL;
-    TR_TRY(tr_data_find(job, job->data.weight, &path));
-    TR_TRY(tr_files_open(&path, 1, &files));
-    files.max_record = job->data.max_record;
-    for (size_t i = 0; i < files.n; i++) {
-        struct tr_file_part part;
-        TR_CLOSED_BY(tr_text_close) struct tr_text *text = NULL;
-        struct tr_chunk lines;
-        w.path = files.file[i].path;
-        w.line = 0;
-        if (!tr_files_part(&files, i, 0, 1, &part)) continue;
-        TR_TRY(tr_text_open(&files, &part, TR_TEXT_CHUNK, &text));
-        do {
-            TR_TRY(tr_text_next(text, &lines));
-            if (lines.too_long) return tr_text_fail_too_long(&files, i, lines.offset);
-            for (const char *p = lines.begin; p < lines.end;) {
-                TR_TRY(weights_read_line(&w, p));
-                p = (const char *)memchr(p, '\n', (size_t)(lines.end - p)) + 1;
-            }
-        } while (lines.begin < lines.end);
-    }
-    if (w.row == data->total_rows) return TR_OK;
-    return tr_fail(TR_ERR_DATA, "%s:%llu: the weights end here, after %llu, but data.train has %llu rows",
-                   w.path, (unsigned long long)w.line, (unsigned long long)w.row,
-                   (unsigned long long)data->total_rows);
-}
-
-/* Returns whether data.weight names files, not a column. */
-static bool weights_are_in_file(const tr_data *data)
+/* Returns whether data.weight (data.offset) names files, not a column. */
+static bool extra_is_in_file(const tr_data *data, enum tr_extra extra)
 {
     const struct tr_data_state *s = data->state;
-    bool column = s->schema && tr_schema_weight(s->schema) < s->schema->n;
-    return !s->test && *s->tr->job->data.weight && !column && !(s->form & TR_DATA_NODE);
+    return *tr_extra_in_job(s->tr->job, extra) && !tr_schema_has_extra(s->schema, extra) &&
+           !(s->form & TR_DATA_NODE);
 }
 
-/* Files of data.weight have a weight for each row, so no row may be left out. All ranks. */
-static int weights_check(tr_data *data)
+/* The files have a number for each row, so no row may be left out. All ranks. */
+static int extra_check(tr_data *data, enum tr_extra extra)
 {
     const struct tr_data_state *s = data->state;
-    const tr_job *job = s->tr->job;
-    if (!weights_are_in_file(data)) return TR_OK;
-    data->weighted = true;
-    if (s->split.by != TR_SPLIT_NONE)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: data.weight has a number for each row, but data.test takes some rows away: "
-                       "expected files for data.test",
-                       tr_job_where(job, "data.weight"));
-    if (data->skipped > 0)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: data.weight has a number for each row, but malformed ones were left out: "
-                       "expected data.on_error stop",
-                       tr_job_where(job, "data.weight"));
-    return TR_OK;
+    const char *noun = tr_extra_kinds[extra].noun, *why = NULL;
+    if (!extra_is_in_file(data, extra)) return TR_OK;
+    if (s->test && !tr_extra_kinds[extra].optional)
+        why = "but none for those of data.test: expected a column that both have";
+    else if (!s->test && s->split.by != TR_SPLIT_NONE)
+        why = "but data.test takes some rows away: expected files for data.test";
+    else if (!s->test && data->skipped > 0)
+        why = "but malformed ones were left out: expected data.on_error stop";
+    if (!why) return TR_OK;
+    char key[32];
+    snprintf(key, sizeof key, "data.%s", noun);
+    return tr_fail(TR_ERR_CONFIG, "%s: %s has a number for each row%s, %s", tr_job_where(s->tr->job, key),
+                   key, s->test ? " of data.train" : "", why);
 }
 
-/* Numbers the rows of this worker or of its group, and sets their weights. These were read with the rows if they are a column;
+/* Numbers the rows of this worker or of its group, and sets their extras. These were read with the rows if they are a column;
  * otherwise their files are read now. Workers only, together. */
-static int weights_set(tr_data *data, struct tr_reading *in)
+static int extras_set(tr_data *data, struct tr_reading *in)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
     size_t all = 0, own;
-    TR_TRY(tr_number_rows(data, &in->runs, &own));
-    if (!in->weight && !weights_are_in_file(data)) return TR_OK;
-    for (size_t i = 0; i < s->stretches; i++) all += s->stretch[i].n;
     int status = TR_OK;
-    if (!in->weight) {
-        status = TR_NEW(&in->weight, all);
-        s->weight = in->weight;
-        if (status == TR_OK) status = weights_read(data);
-    } else if (tr_data_is_partitioned(tr, TR_DATA_REPLICATED)) {
-        status = tr_replicate(tr, TR_SET_GROUP, (void **)&in->weight, in->report.rows, sizeof(float));
+    TR_TRY(tr_number_rows(data, &in->runs, &own));
+    for (size_t i = 0; i < s->stretches; i++) all += s->stretch[i].n;
+    for (int e = 0; e < TR_EXTRAS; e++) {
+        struct extra_reader reader = {.data = data, .extra = (enum tr_extra)e};
+        /* each worker reads the whole files, which are small compared to the rows */
+        bool reads = !s->test && extra_is_in_file(data, reader.extra);
+        if (reads && status == TR_OK) status = TR_NEW(&s->extra[e], all);
+        if (reads && status == TR_OK)
+            status = tr_extra_each(tr->job, tr_extra_in_job(tr->job, reader.extra), reader.extra,
+                                   extra_read_line, &reader);
+        if (!in->extra[e]) continue;
+        if (tr_data_is_partitioned(tr, TR_DATA_REPLICATED)) {
+            int moved =
+                tr_replicate(tr, TR_SET_GROUP, (void **)&in->extra[e], in->report.rows, sizeof(float));
+            if (status == TR_OK) status = moved;
+        }
+        s->extra[e] = in->extra[e];
+        in->extra[e] = NULL;
     }
-    s->weight = in->weight;
-    in->weight = NULL;
-    s->own_weight = s->weight ? s->weight + own : NULL;
+    s->own_weight = s->extra[TR_EXTRA_WEIGHT] ? s->extra[TR_EXTRA_WEIGHT] + own : NULL;
     return status;
 }
 
@@ -545,6 +514,14 @@ static int shape_rows(tr_data *data)
     return !data->state->full && m->columns > 0 ? tr_matrix_make_sparse(m) : TR_OK;
 }
 
+static void extras_free(struct tr_reading *in)
+{
+    for (int e = 0; e < TR_EXTRAS; e++) {
+        free(in->extra[e]);
+        in->extra[e] = NULL;
+    }
+}
+
 /* Reads a table. The first lines of the files determine the types of columns. If a worker finds a word in a column of numbers, the
  * column becomes a category, and all workers read again. */
 static int read_table(tr_data *data, const tr_data *like, struct tr_reading *in)
@@ -581,8 +558,7 @@ static int read_table(tr_data *data, const tr_data *like, struct tr_reading *in)
         tr_schema_seen_free(&in->seen, s->schema);
         tr_ids_free(&in->report.labels.bits);
         tr_matrix_free(&s->rows);
-        free(in->weight);
-        in->weight = NULL;
+        extras_free(in);
         free(s->row_number);
         free(s->row_mark);
         s->row_number = s->row_mark = NULL;
@@ -603,7 +579,10 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     if (!csv) TR_TRY(tr_split_open(data, like));
     TR_TRY(csv ? read_table(data, like, in) : tr_agree(tr, read_files(data, like, in)));
     TR_TRY(sum_reports(tr, &in->report, &totals));
-    data->weighted = s->schema && tr_schema_weight(s->schema) < s->schema->n;
+    data->weighted = tr_schema_has_extra(s->schema, TR_EXTRA_WEIGHT) ||
+                     (!s->test && extra_is_in_file(data, TR_EXTRA_WEIGHT));
+    data->has_offsets =
+        tr_schema_has_extra(s->schema, TR_EXTRA_OFFSET) || extra_is_in_file(data, TR_EXTRA_OFFSET);
     data->total_rows = totals.rows;
     data->total_nonzeros = totals.nonzeros;
     data->skipped = totals.skipped;
@@ -617,14 +596,14 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     if (s->form & TR_DATA_NODE) { /* rows of a node stay as they were read: each task converts a copy */
         s->full = s->schema || (hdf5 && !tr_data_hdf5_head(data)->sparse);
         if (s->schema) data->columns = s->schema->slots;
-        TR_TRY(tr_agree(tr, works ? weights_set(data, in) : TR_OK));
+        TR_TRY(tr_agree(tr, works ? extras_set(data, in) : TR_OK));
         if (s->schema) TR_TRY(tr_agree(tr, tr_node_rows_unite_words(data, in->seen)));
         TR_TRY(tr_agree(tr, shape_rows(data)));
         return tr_agree(tr, finish_rows(data, in));
     }
 
-    TR_TRY(weights_check(data));
-    TR_TRY(tr_agree(tr, works ? weights_set(data, in) : TR_OK));
+    for (int e = 0; e < TR_EXTRAS; e++) TR_TRY(extra_check(data, (enum tr_extra)e));
+    TR_TRY(tr_agree(tr, works ? extras_set(data, in) : TR_OK));
     if (csv) TR_TRY(tr_schema_make_keys(data, like, in));
     bool too_many = s->long_labels && s->form & TR_DATA_FEW_CLASSES && s->schema->labels.n > 100;
     TR_TRY(tr_agree(tr, too_many
@@ -676,6 +655,7 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
         status = read_range(data, like, NULL, &second);
         if (status == TR_OK) status = tr_disk_end(&second.writer);
         in->writer = second.writer;
+        extras_free(&second);
         tr_ids_free(&second.report.labels.bits);
     }
     TR_TRY(tr_agree(tr, status));
@@ -851,7 +831,10 @@ static void print_reading(FILE *text, const tr_job *job)
     fprintf(text, "%d %d %d %llu %d %s %s %llu", job->data.format, job->data.index_base, job->data.on_error,
             (unsigned long long)job->data.features, job->data.header, job->data.label, job->data.positive,
             (unsigned long long)job->data.hash);
-    if (*job->data.weight) fprintf(text, " weight %s", job->data.weight);
+    for (int e = 0; e < TR_EXTRAS; e++) {
+        const char *extra = tr_extra_in_job(job, (enum tr_extra)e);
+        if (*extra) fprintf(text, " %s %s", tr_extra_kinds[e].noun, extra);
+    }
     if (*job->data.group) fprintf(text, " group %s", job->data.group);
     if (*job->data.time) fprintf(text, " time %s", job->data.time);
     if (job->data.on_error == TR_ON_ERROR_SKIP)
@@ -1059,7 +1042,8 @@ static int fill(tr_data *data, const tr_data *like)
     tr_ids_free(&in.report.labels.bits);
     tr_disk_free(&in.writer);
     if (s->schema) tr_schema_seen_free(&in.seen, s->schema);
-    void *arrays[] = {in.weight, in.records, in.keys, in.runs.run};
+    extras_free(&in);
+    void *arrays[] = {in.records, in.keys, in.runs.run};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     return status;
 }
@@ -1082,7 +1066,8 @@ static int load(struct tr_store *store, struct tr_files *files, const tr_data *l
     data->dense = tr_data_is_dense(data);
     data->on_disk = s->on_disk;
     data->rows = tr_matrix_batch(&s->rows);
-    data->rows.weight = s->weight;
+    data->rows.weight = s->extra[TR_EXTRA_WEIGHT];
+    data->rows.offset = s->extra[TR_EXTRA_OFFSET];
     s->own_weight = NULL;
     data->row = s->row_number;
     TR_TRY(tr_disk_open(data, found));

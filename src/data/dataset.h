@@ -69,7 +69,7 @@ struct tr_data_state {
     uint64_t *row_number;
     uint64_t *
         row_mark; /* with TR_DATA_NODE: the group or the time of each row, see split.h; NULL: there are none */
-    float *weight;              /* weight of each row, in the heap; NULL: all are 1 */
+    float *extra[TR_EXTRAS];    /* extras of each row, in the heap; NULL: all are usual */
     const float *own_weight;    /* weights of the rows that this worker has read itself; NULL after loading */
     struct tr_stretch *stretch; /* if row_number is NULL: the numbers of all rows, ascending */
     size_t stretches;
@@ -105,10 +105,10 @@ static inline bool tr_data_is_dense(const tr_data *data)
     return data->state->full && !(data->state->form & TR_DATA_SPARSE);
 }
 
-/* Returns rows in the form that models use. The caller sets the weights. */
+/* Returns rows in the form that models use. The caller sets the extras. */
 static inline tr_batch tr_matrix_batch(const struct tr_matrix *m)
 {
-    if (m->begin) return (tr_batch){m->rows, m->begin, m->column, m->value, m->label, NULL, NULL};
+    if (m->begin) return (tr_batch){m->rows, m->begin, m->column, m->value, m->label, NULL, NULL, NULL};
     return (tr_batch){.n = m->rows, .label = m->label, .dense = m->value};
 }
 
@@ -133,7 +133,7 @@ struct tr_reading {
     bool text_rows, text_columns;
     size_t columns;              /* ratings, docword: number of columns */
     struct tr_column_seen *seen; /* csv: what the reader found in each column */
-    float *weight;               /* csv: weight of each row, if a column has weights */
+    float *extra[TR_EXTRAS];     /* csv: extras of each row, if a column has them */
     /* For rows that a group will share: the columns that occur, ascending. The rows contain positions in this list */
     uint32_t *keys;
     size_t n_keys;
@@ -182,8 +182,9 @@ struct tr_batches {
     size_t next, end, size;
     uint64_t *begin; /* this and the next arrays: the current batch, with room for the largest one */
     uint32_t *column;
-    float *value, *label, *weight;
-    size_t order_capacity, begin_capacity, column_capacity, value_capacity, label_capacity, weight_capacity;
+    float *value, *label, *weight, *offset;
+    size_t order_capacity, begin_capacity, column_capacity, value_capacity, label_capacity, weight_capacity,
+        offset_capacity;
 };
 
 void tr_batches_free(struct tr_batches *batches);

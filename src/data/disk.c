@@ -216,7 +216,8 @@ int tr_disk_note(void *writer, struct tr_reader *r)
         if (column->type > TR_COLUMN_CATEGORY) continue;
         c->valued = c->valued || column->type == TR_COLUMN_NUMBER || s->hash > 0;
         if (column->type == TR_COLUMN_NUMBER) {
-            const float *weight = r->weight ? r->weight + r->report.rows : NULL;
+            const float *weight =
+                r->extra[TR_EXTRA_WEIGHT] ? r->extra[TR_EXTRA_WEIGHT] + r->report.rows : NULL;
             c->nonzeros += tr_disk_note_numbers(note, m, weight, column->slot);
             continue;
         }

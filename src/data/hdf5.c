@@ -720,9 +720,8 @@ static bool named_add_row(struct hdf5_pass *p, const float *x, bool clean)
     struct tr_reader *r = p->r;
     const struct tr_schema *schema = r->options->schema;
     struct tr_matrix *m = &r->matrix;
-    float label = NAN, *row = m->value + m->rows * m->columns,
-          *weight = r->weight ? &r->weight[r->report.rows + m->rows] : NULL;
-    if (weight) *weight = 1; /* if the file has no weights */
+    float label = NAN, *row = m->value + m->rows * m->columns, *extras[TR_EXTRAS];
+    tr_reader_begin_extras(r, extras);
     for (size_t i = 0; i < p->stretches; i++) {
         const struct stretch *s = &p->stretch[i];
         if (clean) memcpy(row + s->slot, x + s->field, s->n * sizeof *x);
@@ -736,10 +735,10 @@ static bool named_add_row(struct hdf5_pass *p, const float *x, bool clean)
         if ((type == TR_COLUMN_CATEGORY || type == TR_COLUMN_NAMED_LABEL) &&
             !named_value(p, field, x[field], row, &label))
             return false;
-        if (type != TR_COLUMN_WEIGHT) continue;
-        *weight = x[field];
-        if (!(x[field] >= 0) || isinf(x[field]))
-            return named_bad(r, field, "is no weight of a row, expected a number, 0 or more");
+        enum tr_extra extra = tr_column_extra(type);
+        if (extra == TR_EXTRAS) continue;
+        *extras[extra] = x[field];
+        if (!tr_extra_takes(extra, x[field])) return named_bad(r, field, tr_extra_kinds[extra].bad);
     }
     for (size_t i = 0; i < schema->crosses; i++) {
         const struct tr_cross *cross = &schema->cross[i];

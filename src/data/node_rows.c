@@ -374,7 +374,6 @@ static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matri
 {
     const struct tr_matrix *from = &t->s->rows;
     const struct tr_reader_options *o = t->r.options;
-    float *weight = NULL;
     m->rows = t->n;
     if (!o->schema && !node->dense) {
         /* a reader of the files would return columns as in the files, which may count from 1 */
@@ -395,9 +394,10 @@ static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matri
         TR_TRY(TR_NEW(&m->value, t->n * m->columns));
     }
     if (from->label) TR_TRY(TR_NEW(&m->label, t->n));
-    if (o->schema && o->weight) {
-        TR_TRY(TR_NEW(&weight, t->n));
-        *o->weight = weight;
+    for (int e = 0; e < TR_EXTRAS; e++) {
+        if (!o->extra[e]) continue;
+        TR_TRY(TR_NEW(o->extra[e], t->n));
+        for (size_t i = 0; i < t->n; i++) (*o->extra[e])[i] = t->s->extra[e][t->row[i]];
     }
     if (o->schema) TR_TRY(lookup_open(t));
     for (size_t i = 0; i < t->n; i++) {
@@ -415,7 +415,6 @@ static int copy_rows(struct node_reader *t, const tr_data *node, struct tr_matri
             bool is_label = column->type == TR_COLUMN_NAMED_LABEL;
             TR_TRY(lookup_word(t, k, is_label ? &label : &row[column->slot]));
         }
-        if (weight) weight[i] = t->s->weight[at];
         if (!m->label) continue;
         m->label[i] = label;
         TR_TRY(tr_reader_note_label(&t->r, label));

@@ -536,8 +536,10 @@ static int reader_read_share(struct tr_reader *r, size_t reader, size_t readers)
     }
     if (status == TR_OK && o->places) *o->places = r->place;
     else free(r->place);
-    if (status == TR_OK && o->weight) *o->weight = r->weight;
-    else free(r->weight);
+    for (int e = 0; e < TR_EXTRAS; e++) {
+        if (status == TR_OK && o->extra[e]) *o->extra[e] = r->extra[e];
+        else free(r->extra[e]);
+    }
     void *parts[] = {r->origin, r->bound, r->scratch, r->id_text, r->id, r->at};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     if (status != TR_OK) {

@@ -205,7 +205,7 @@ struct tr_reader_options {
      * Anything but TR_OK ends the reading with that status */
     int (*progress)(void *state, uint64_t bytes);
     void *progress_state;
-    float **weight;            /* csv: receives the weight of each row if a column has weights; to be freed */
+    float **extra[TR_EXTRAS];  /* csv: receive the extras of each row; to be freed. NULL: not read */
     struct tr_read_runs *runs; /* libsvm, csv: receives where the rows come from */
     uint64_t **places; /* receives the offset (hdf5: row) of each row or record in its file; to be freed */
     uint64_t *records; /* ratings, docword: receives the number of records of each file */
@@ -230,6 +230,22 @@ int tr_read_triples(const struct tr_files *files, size_t reader, size_t readers,
 
 /* Returns TR_ERR_DATA with the message `path:line: what`. */
 int tr_place_fail(const struct tr_files *files, const struct tr_file_place *place, const char *what);
+
+/* A line of a file with one extra of a row per line. */
+struct tr_extra_line {
+    const char *path; /* the file; valid during the call */
+    uint64_t line;    /* number of the line, from 1 */
+    float number;
+    bool end; /* this is no line: the last file ends here */
+};
+
+/* Calls each() for the lines of the files of data.weight or data.offset and for their end, until it returns anything but TR_OK.
+ *
+ * @param [in] job   folders and limits; NULL: the current folder
+ * @param [in] name  files, as in the job
+ */
+int tr_extra_each(const tr_job *job, const char *name, enum tr_extra extra,
+                  int (*each)(void *state, const struct tr_extra_line *line), void *state);
 
 /* ---- for the formats ---- */
 
@@ -275,8 +291,8 @@ struct tr_reader {
     char *id_text;    /* identifiers of the rows of this chunk, each with a NUL at the end */
     uint64_t *id;     /* id[i]: offset in id_text of the identifier of row i of this chunk */
     size_t id_length, id_text_capacity, id_capacity;
-    float *weight; /* csv with options->weight: weights of all rows read so far */
-    size_t weight_capacity;
+    float *extra[TR_EXTRAS]; /* csv with options->extra: extras of all rows read so far; else NULL */
+    size_t extra_capacity[TR_EXTRAS];
     struct tr_pending pending[TR_PENDING]; /* csv: `pendings` values in the order of reading */
     size_t pendings;
     char *scratch; /* csv: text of a field without doubled quotes, or of a crossed value */
@@ -289,6 +305,15 @@ struct tr_reader {
     int status;  /* error of the current line. TR_ERR_DATA: it is malformed; other errors end the reading */
     char problem[256];
 };
+
+/* Sets the extras of the next row to their usual numbers. extra[e]: where this row's is stored; NULL: it is not read. */
+static inline void tr_reader_begin_extras(struct tr_reader *r, float *extra[TR_EXTRAS])
+{
+    for (int e = 0; e < TR_EXTRAS; e++) {
+        extra[e] = r->extra[e] ? &r->extra[e][r->report.rows + r->matrix.rows] : NULL;
+        if (extra[e]) *extra[e] = tr_extra_kinds[e].usual;
+    }
+}
 
 /* The first lines of a file, from the first line that is not empty on. begin == end: all lines are empty. */
 struct tr_first_lines {

@@ -56,6 +56,7 @@ static int pass_hand_out_dense(struct pass *p, const tr_batch *lists, uint64_t u
         tr_batch rows = {.n = n,
                          .label = lists->label ? lists->label + first : NULL,
                          .weight = lists->weight ? lists->weight + first : NULL,
+                         .offset = lists->offset ? lists->offset + first : NULL,
                          .dense = p->dense};
         TR_TRY(pass_hand_out(p, &rows, first == 0 ? unknown : 0, &here));
     }
@@ -85,7 +86,9 @@ static int pass_take_rows(void *state, struct tr_reader *r)
     }
     tr_batch rows = tr_matrix_batch(m);
     rows.label = r->matrix.label;
-    if (r->weight) rows.weight = r->weight + r->report.rows;
+    const float *const *extra = (const float *const *)r->extra;
+    if (extra[TR_EXTRA_WEIGHT]) rows.weight = extra[TR_EXTRA_WEIGHT] + r->report.rows;
+    if (extra[TR_EXTRA_OFFSET]) rows.offset = extra[TR_EXTRA_OFFSET] + r->report.rows;
     bool fills = m->begin && o->form == TR_ROWS_DENSE;
     return fills ? pass_hand_out_dense(p, &rows, unknown, &where) : pass_hand_out(p, &rows, unknown, &where);
 }
@@ -127,7 +130,7 @@ static int pass_read_csv(struct pass *p)
     struct tr_reader_options options = {.format = TR_FORMAT_CSV};
     if (o->schema) {
         TR_CLOSED_BY(tr_bindings_free) struct tr_bindings bindings = {.n = 0};
-        TR_FREED float *weight = NULL;
+        TR_FREED float *weight = NULL, *offset = NULL;
         if (o->columns != 0 && o->columns != o->schema->keys)
             return tr_fail(TR_ERR_DATA,
                            "the model has %llu columns, but its description of tables gives %llu: damaged",
@@ -141,7 +144,9 @@ static int pass_read_csv(struct pass *p)
         options.settled = true;
         options.id = o->id;
         options.rows_without_label = !o->labelled;
-        if (o->labelled && tr_schema_weight(o->schema) < o->schema->n) options.weight = &weight;
+        bool weighs = o->labelled && tr_schema_has_extra(o->schema, TR_EXTRA_WEIGHT);
+        if (weighs) options.extra[TR_EXTRA_WEIGHT] = &weight;
+        if (tr_schema_has_extra(o->schema, TR_EXTRA_OFFSET)) options.extra[TR_EXTRA_OFFSET] = &offset;
         return pass_read(p, &options);
     }
     const struct tr_head *head = &p->heads[tr_heads_first(p->heads, p->files.n)];
@@ -258,6 +263,50 @@ int tr_read_ratings(char *const patterns[], size_t n, bool third_may_miss, tr_ra
                                         .rating_state = state,
                                         .third_may_miss = third_may_miss};
     return tr_read_triples(&files, 0, 1, &options, &none, &report);
+}
+
+/* ---- files with one number a line ---- */
+
+static int extra_parse_line(enum tr_extra extra, const char *p, struct tr_extra_line *line)
+{
+    line->line++;
+    while (tr_is_blank(*p)) p++;
+    const char *end = tr_read_float(p, &line->number);
+    while (end && tr_is_blank(*end)) end++;
+    if (end && end != p && tr_at_line_end(end) && tr_extra_takes(extra, line->number)) return TR_OK;
+    char token[TR_TOKEN_ROOM];
+    tr_token_quote(p, ' ', token);
+    return tr_fail(TR_ERR_DATA, "%s:%llu: «%s» %s", line->path, (unsigned long long)line->line, token,
+                   tr_extra_kinds[extra].bad_line);
+}
+
+int tr_extra_each(const tr_job *job, const char *name, enum tr_extra extra,
+                  int (*each)(void *state, const struct tr_extra_line *line), void *state)
+{
+    TR_CLOSED_BY(tr_files_close) struct tr_files files = {.n = 0};
+    TR_FREED char *path = NULL;
+    TR_TRY(job ? tr_data_find(job, name, &path) : tr_copy_string(name, &path));
+    TR_TRY(tr_files_open(&path, 1, &files));
+    if (job) files.max_record = job->data.max_record;
+    struct tr_extra_line line = {.path = name};
+    for (size_t i = 0; i < files.n; i++) {
+        struct tr_file_part part;
+        line = (struct tr_extra_line){.path = files.file[i].path};
+        TR_CLOSED_BY(tr_text_close) struct tr_text *text = NULL;
+        struct tr_chunk lines;
+        if (!tr_files_part(&files, i, 0, 1, &part)) continue;
+        TR_TRY(tr_text_open(&files, &part, TR_TEXT_CHUNK, &text));
+        do {
+            TR_TRY(tr_text_next(text, &lines));
+            if (lines.too_long) return tr_text_fail_too_long(&files, i, lines.offset);
+            for (const char *p = lines.begin; p < lines.end; p = tr_behind_line(p, lines.end)) {
+                TR_TRY(extra_parse_line(extra, p, &line));
+                TR_TRY(each(state, &line));
+            }
+        } while (lines.begin < lines.end);
+    }
+    line.end = true;
+    return each(state, &line);
 }
 
 /* ---- estimate of the size of a job's data ---- */

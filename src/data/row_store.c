@@ -586,7 +586,7 @@ void tr_data_free_head(tr_data *data)
     free((void *)(uintptr_t)data->label);
     free(s->stretch);
     free(s->block);
-    free(s->weight);
+    for (int e = 0; e < TR_EXTRAS; e++) free(s->extra[e]);
     free(s->third_label);
     free(s->split.label);
     for (size_t i = 0; i < s->word_lists; i++) tr_ids_free(&s->words[i]);
@@ -646,7 +646,8 @@ static int archive_data(struct tr_archive *a, tr_data *data, struct head *h)
     TR_TRY(tr_archive_array(a, &data->label, data->labels * sizeof *data->label));
     TR_TRY(tr_archive_array(a, &s->stretch, s->stretches * sizeof *s->stretch));
     TR_TRY(tr_archive_array(a, &s->block, s->blocks > 0 ? (s->blocks + 1) * sizeof *s->block : 0));
-    TR_TRY(tr_archive_array(a, &s->weight, s->weight ? s->rows.rows * sizeof *s->weight : 0));
+    for (int e = 0; e < TR_EXTRAS; e++)
+        TR_TRY(tr_archive_array(a, &s->extra[e], s->extra[e] ? s->rows.rows * sizeof **s->extra : 0));
     TR_TRY(tr_archive_array(a, &s->third_label, s->third_label ? strlen(s->third_label) : 0));
     TR_TRY(tr_names_archive(a, s->tr, &s->row_names));
     TR_TRY(tr_names_archive(a, s->tr, &s->column_names));

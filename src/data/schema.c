@@ -185,11 +185,22 @@ bool tr_schema_has_categories(const struct tr_schema *s)
     return false;
 }
 
-size_t tr_schema_weight(const struct tr_schema *s)
+const struct tr_extra_kind tr_extra_kinds[TR_EXTRAS] = {
+    [TR_EXTRA_WEIGHT] = {"weight", "is no weight of a row, expected a number, 0 or more",
+                         "is no weight of a row, expected one number, 0 or more", 1, true},
+    [TR_EXTRA_OFFSET] = {"offset", "is no offset of a row, expected a finite number",
+                         "is no offset of a row, expected one finite number", 0, false}};
+
+size_t tr_schema_extra(const struct tr_schema *s, enum tr_extra extra)
 {
-    size_t c = 0;
-    while (c < s->n && s->column[c].type != TR_COLUMN_WEIGHT) c++;
+    size_t c = 0, n = s ? s->n : 0;
+    while (c < n && tr_column_extra(s->column[c].type) != extra) c++;
     return c;
+}
+
+bool tr_schema_has_extra(const struct tr_schema *s, enum tr_extra extra)
+{
+    return s && tr_schema_extra(s, extra) < s->n;
 }
 
 bool tr_schema_is_dense(const struct tr_schema *s)

@@ -13,7 +13,7 @@
  * dictionary, or NaN if it has none. With data.hash all categories share that number of keys, which follow all other keys. The hash
  * of a value selects its key, and several values may have the same key. A slot of a category then contains the number of the key,
  * from 0. Crossed categories (data.cross) are columns after those of the files. Their values are the values of their columns with *
- * between them; * and \ inside of a value get a \ before them. Labels, identifiers and weights have no keys.
+ * between them; * and \ inside of a value get a \ before them. Labels, identifiers and extras have no keys.
  *
  *   schema.c       values; slots and keys; texts for users; rows of keys
  *   schema_make.c  the columns of a job, from the first lines of its files and the job; the columns of each file
@@ -22,6 +22,7 @@
 #ifndef TR_DATA_SCHEMA_H
 #define TR_DATA_SCHEMA_H
 
+#include <math.h>
 #include <string.h>
 
 #include "data/names.h"
@@ -73,8 +74,41 @@ enum tr_column_type {
     TR_COLUMN_ID,
     TR_COLUMN_IGNORE,
     TR_COLUMN_WEIGHT,
+    TR_COLUMN_OFFSET,
     TR_COLUMN_TYPES
 };
+
+/* Extras of a row: numbers besides its features and its label. A column of a csv file has them, or files with one number per row. */
+enum tr_extra { TR_EXTRA_WEIGHT, TR_EXTRA_OFFSET, TR_EXTRAS };
+
+struct tr_extra_kind {
+    const char *noun; /* «weight»: the type in data.columns; the job key is data.weight */
+    const char *
+        bad; /* the text of an error message behind a bad number; bad_line: in a file with one number a line */
+    const char *bad_line;
+    float usual;   /* the number of a row in a file without this column */
+    bool optional; /* files of other rows than data.train may lack the column */
+};
+extern const struct tr_extra_kind tr_extra_kinds[TR_EXTRAS];
+
+/* Returns the extra that a column of this type has, or TR_EXTRAS. */
+static inline enum tr_extra tr_column_extra(uint8_t type)
+{
+    return type == TR_COLUMN_WEIGHT   ? TR_EXTRA_WEIGHT
+           : type == TR_COLUMN_OFFSET ? TR_EXTRA_OFFSET
+                                      : TR_EXTRAS;
+}
+
+static inline bool tr_extra_takes(enum tr_extra extra, float x)
+{
+    return isfinite(x) && (x >= 0 || extra == TR_EXTRA_OFFSET);
+}
+
+/* Returns the value of data.weight or data.offset. */
+static inline const char *tr_extra_in_job(const tr_job *job, enum tr_extra extra)
+{
+    return extra == TR_EXTRA_WEIGHT ? job->data.weight : job->data.offset;
+}
 
 enum { TR_VALUE_LONGEST = 65535 }; /* maximum bytes of a category's value */
 enum { TR_NAME_LONGEST = 1000 };   /* maximum bytes of the name of a column or of a label */
@@ -182,8 +216,9 @@ static inline size_t tr_schema_fields(const struct tr_schema *s)
  * names, and that each key means the same column in both. NULL stands for data whose columns have no names. */
 bool tr_schema_agrees(const struct tr_schema *a, const struct tr_schema *b);
 
-/* Returns the index of the column with the weights of rows, or s->n if there is none. */
-size_t tr_schema_weight(const struct tr_schema *s);
+/* Returns the index of the column with an extra of the rows, or s->n if there is none. s may be NULL. */
+size_t tr_schema_extra(const struct tr_schema *s, enum tr_extra extra);
+bool tr_schema_has_extra(const struct tr_schema *s, enum tr_extra extra);
 
 /* Return whether the text of a field, or its number, stands for a missing value. */
 bool tr_schema_is_missing(const struct tr_schema *s, const char *text, size_t n);

@@ -514,9 +514,11 @@ void tr_schema_say(const tr_data *data)
         line_add(&l, "; label %s%s", s->named ? "" : "column ", name);
         if (s->labels.n > 0) line_add(&l, " of %zu names", s->labels.n);
     }
-    if (tr_schema_weight(s) < s->n) {
-        tr_schema_column_text(s, tr_schema_weight(s), name);
-        line_add(&l, "; weight %s%s", s->named ? "" : "column ", name);
+    for (int e = 0; e < TR_EXTRAS; e++) {
+        size_t c = tr_schema_extra(s, (enum tr_extra)e);
+        if (c == s->n) continue;
+        tr_schema_column_text(s, c, name);
+        line_add(&l, "; %s %s%s", tr_extra_kinds[e].noun, s->named ? "" : "column ", name);
     }
     tr_say(tr, "columns:       %s", l.text);
     for (size_t c = 0; c < s->n; c++) {

@@ -10,7 +10,8 @@
 #include "data/reader.h"
 #include "data/schema.h"
 
-static const char *const type_words[] = {"number", "category", "label", "label", "id", "ignore", "weight"};
+static const char *const type_words[] = {"number", "category", "label",  "label",
+                                         "id",     "ignore",   "weight", "offset"};
 
 /* ---- names and types, from the first lines ---- */
 
@@ -136,7 +137,7 @@ static int schema_set_types(const tr_job *job, const struct tr_files *files, str
         if (!colon || type == TR_COLUMN_TYPES)
             return tr_fail(TR_ERR_CONFIG,
                            "%s: data.columns: «%s»: expected «name: type» with one of number, category, "
-                           "label, id, weight and ignore",
+                           "label, id, weight, offset and ignore",
                            tr_job_where(job, "data.columns"), tr_shown(pair).text);
         const char *begin = pair + strspn(pair, " ");
         while (colon > begin && colon[-1] == ' ') colon--;
@@ -161,7 +162,7 @@ static int schema_set_types(const tr_job *job, const struct tr_files *files, str
 /* Returns whether the column is no feature and no label. */
 static bool column_is_excluded(const struct tr_column *c)
 {
-    return c->type == TR_COLUMN_ID || c->type == TR_COLUMN_IGNORE || c->type == TR_COLUMN_WEIGHT;
+    return c->type == TR_COLUMN_ID || c->type == TR_COLUMN_IGNORE || tr_column_extra(c->type) < TR_EXTRAS;
 }
 
 static bool column_is_label(const struct tr_column *c)
@@ -223,19 +224,27 @@ static int schema_find_label(const tr_job *job, const struct tr_files *files, co
     return TR_OK;
 }
 
-/* Finds the column with weights, by data.weight or data.columns. If data.weight is no column, it names files. */
-static int schema_find_weight(const tr_job *job, struct tr_schema *s)
+/* Finds the column with an extra, by data.weight (data.offset) or data.columns. If data.weight is no column, it names files. */
+static int schema_find_extra(const tr_job *job, struct tr_schema *s, enum tr_extra extra)
 {
-    size_t c = *job->data.weight ? tr_schema_find(s, job->data.weight) : s->n, found = s->n;
+    const char *name = tr_extra_in_job(job, extra), *noun = tr_extra_kinds[extra].noun;
+    char key[32];
+    size_t c = *name ? tr_schema_find(s, name) : s->n, found = s->n;
+    snprintf(key, sizeof key, "data.%s", noun);
     if (c < s->n && c == s->label)
-        return tr_fail(TR_ERR_CONFIG, "%s: data.weight: column %s has the labels",
-                       tr_job_where(job, "data.weight"), tr_shown(job->data.weight).text);
-    if (c < s->n) s->column[c] = (struct tr_column){.type = TR_COLUMN_WEIGHT, .fixed = true};
+        return tr_fail(TR_ERR_CONFIG, "%s: %s: column %s has the labels", tr_job_where(job, key), key,
+                       tr_shown(name).text);
+    enum tr_extra other = c < s->n ? tr_column_extra(s->column[c].type) : TR_EXTRAS;
+    if (other < extra)
+        return tr_fail(TR_ERR_CONFIG, "%s: %s: column %s has the %ss", tr_job_where(job, key), key,
+                       tr_shown(name).text, tr_extra_kinds[other].noun);
+    uint8_t type = extra == TR_EXTRA_WEIGHT ? TR_COLUMN_WEIGHT : TR_COLUMN_OFFSET;
+    if (c < s->n) s->column[c] = (struct tr_column){.type = type, .fixed = true};
     for (size_t k = 0; k < s->n; k++) {
-        if (s->column[k].type != TR_COLUMN_WEIGHT) continue;
-        if (found < s->n || (*job->data.weight && c == s->n))
-            return tr_fail(TR_ERR_CONFIG, "%s: data.columns and data.weight name two weights, expected one",
-                           tr_job_where(job, "data.columns"));
+        if (s->column[k].type != type) continue;
+        if (found < s->n || (*name && c == s->n))
+            return tr_fail(TR_ERR_CONFIG, "%s: data.columns and %s name two %ss, expected one",
+                           tr_job_where(job, "data.columns"), key, noun);
         found = k;
     }
     return TR_OK;
@@ -289,8 +298,8 @@ static int schema_add_crosses(const tr_job *job, const struct tr_files *files, s
             size_t c = tr_schema_find(s, name);
             if (cross->n == TR_CROSS_MOST) return fail_bad_cross(job, text, "expected at most 4 columns");
             if (c == s->n) return fail_no_column(job, "data.cross", name, files);
-            if (column_is_label(&s->column[c]) || s->column[c].type == TR_COLUMN_WEIGHT)
-                return fail_bad_cross(job, text, "labels and weights cannot be crossed");
+            if (column_is_label(&s->column[c]) || tr_column_extra(s->column[c].type) < TR_EXTRAS)
+                return fail_bad_cross(job, text, "labels, weights and offsets cannot be crossed");
             cross->column[cross->n++] = (uint32_t)c;
         }
         if (cross->n < 2) return fail_bad_cross(job, text, "expected columns with * between");
@@ -348,7 +357,7 @@ static int schema_fill(const tr_job *job, const struct tr_files *files, const st
     TR_TRY(schema_find_split(job, files, s, &split));
     TR_TRY(schema_find_label(job, files, &heads[file], s));
     TR_TRY(schema_set_types(job, files, s, true));
-    TR_TRY(schema_find_weight(job, s));
+    for (int e = 0; e < TR_EXTRAS; e++) TR_TRY(schema_find_extra(job, s, (enum tr_extra)e));
     TR_TRY(schema_check_split(job, s, split));
     s->hash = job->data.hash;
     if (s->hash > 0 && (job->data.min_count > 1 || job->data.most_values > 0))
@@ -411,8 +420,8 @@ static int binding_by_name(const struct tr_schema *s, const struct tr_files *fil
     }
     for (size_t c = 0; c < tr_schema_fields(s); c++) {
         const struct tr_column *column = &s->column[c];
-        bool needed = column->type <= TR_COLUMN_CATEGORY || (column_is_label(column) && label_needed) ||
-                      schema_crosses_column(s, c);
+        bool needed = column->type <= TR_COLUMN_CATEGORY || column->type == TR_COLUMN_OFFSET ||
+                      (column_is_label(column) && label_needed) || schema_crosses_column(s, c);
         char name[TR_SHOWN_NAME];
         if (there[c] || !needed) continue;
         tr_schema_column_text(s, c, name);
@@ -426,7 +435,8 @@ static int binding_by_name(const struct tr_schema *s, const struct tr_files *fil
 static int binding_by_order(const struct tr_schema *s, const char *path, uint64_t fields, bool label_needed,
                             struct tr_binding *b)
 {
-    size_t weight = tr_schema_weight(s), label = label_needed ? s->n : s->label, n = tr_schema_fields(s);
+    size_t weight = tr_schema_extra(s, TR_EXTRA_WEIGHT), label = label_needed ? s->n : s->label,
+           n = tr_schema_fields(s);
     size_t least = n - (label < s->n) - (weight < s->n);
     b->fields = (size_t)fields;
     TR_TRY(TR_NEW(&b->column, b->fields));
@@ -454,7 +464,8 @@ static int binding_check_kinds(const struct tr_schema *s, const struct tr_file *
         uint32_t column = b->column[k];
         if (column == s->n) continue;
         uint8_t type = column < s->n ? s->column[column].type : TR_COLUMN_IGNORE;
-        bool number = type == TR_COLUMN_NUMBER || type == TR_COLUMN_LABEL || type == TR_COLUMN_WEIGHT,
+        bool number =
+                 type == TR_COLUMN_NUMBER || type == TR_COLUMN_LABEL || tr_column_extra(type) < TR_EXTRAS,
              text = type == TR_COLUMN_CATEGORY || (column < s->n && schema_crosses_column(s, column));
         if (texts[k] ? !number : !text) continue;
         char name[TR_SHOWN_NAME];

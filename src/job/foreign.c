@@ -20,6 +20,7 @@ static const struct {
     {"data.test",            {"valid test valid_data test_data eval", "evals eval_set", "validation_fraction", NULL, "t testonly"}},
     {"data.label",           {"label label_column", "label_column", NULL, NULL, NULL}},
     {"data.weight",          {"weight weight_column", "weight", "sample_weight", NULL, NULL}},
+    {"data.offset",          {"init_score initscore_filename init_score_file", "base_margin", NULL, NULL, NULL}},
     {"data.columns",         {"categorical_feature cat_feature ignore_column", "enable_categorical", NULL, NULL, NULL}},
     {"data.header",          {"header has_header", NULL, NULL, NULL, NULL}},
     {"data.hash",            {NULL, NULL, "n_features", NULL, "b bit_precision"}},

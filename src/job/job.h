@@ -140,6 +140,7 @@ struct tr_job {
         struct tr_job_list vocabulary; /* at most one file */
         struct tr_job_list folders;
         char *weight;       /* empty: equal weights */
+        char *offset;       /* empty: offsets of 0 */
         char *group, *time; /* columns that decide which rows are held out together; empty: none */
         int format;
         int index_base;

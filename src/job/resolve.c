@@ -643,19 +643,20 @@ int tr_job_parse(const char *text, size_t length, const char *path, int n, char 
 
 /* ---- checks of a resolved job ---- */
 
-static bool has_weight_column(const struct tr_job *job)
+/* Returns whether data.columns has a column of the type «weight» or «offset». */
+static bool has_extra_column(const struct tr_job *job, const char *extra)
 {
     const struct tr_job_list *list = &job->data.columns;
     for (size_t i = 0; i < list->n; i++) {
         const char *colon = strrchr(list->item[i], ':');
-        if (colon && !strcmp(colon + 1 + strspn(colon + 1, " "), "weight")) return true;
+        if (colon && !strcmp(colon + 1 + strspn(colon + 1, " "), extra)) return true;
     }
     return false;
 }
 
-bool tr_job_weighs_rows(const struct tr_job *job)
+bool tr_job_has_extra(const struct tr_job *job, const char *extra)
 {
-    return *job->data.weight || has_weight_column(job);
+    return *(strcmp(extra, "weight") ? job->data.offset : job->data.weight) || has_extra_column(job, extra);
 }
 
 /* Checks that the class and the method of the job, or of one of its tasks, use all settings. */
@@ -677,11 +678,16 @@ static int check_use(const struct tr_job *job, const struct tr_job *whole)
             return tr_job_fail(s->where, "%s is of no use to solve.method %s of model.type %s", s->key,
                                method, type);
     }
-    struct tr_job_slot weight;
-    if (!has_weight_column(job) || !tr_job_find(job, "data.weight", &weight) || tr_job_uses(job, weight.key))
-        return TR_OK;
-    return tr_job_fail(tr_job_where(job, "data.columns"),
-                       "data.columns: weights of rows are of no use to model.type %s", type);
+    static const char *const extras[][2] = {{"data.weight", "weight"}, {"data.offset", "offset"}};
+    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++) {
+        struct tr_job_slot slot;
+        if (has_extra_column(job, extras[i][1]) && tr_job_find(job, extras[i][0], &slot) &&
+            !tr_job_uses(job, slot.key))
+            return tr_job_fail(tr_job_where(job, "data.columns"),
+                               "data.columns: %ss of rows are of no use to model.type %s", extras[i][1],
+                               type);
+    }
+    return TR_OK;
 }
 
 int tr_job_held_out(const struct tr_job *job, struct tr_job_held_out *held)

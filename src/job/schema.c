@@ -65,6 +65,9 @@ static const tr_option job_keys[] = {
     {"data.weight", TR_KIND_TEXT, AT(data.weight), "",
      .help = "weights of the rows of data.train: a csv column, by name or number; or files with one number >= 0 per row, "
              "one per line, in the order of the rows"},
+    {"data.offset", TR_KIND_TEXT, AT(data.offset), "",
+     .help = "numbers that are added to the margins of the rows, such as logarithms of exposures: a csv column, by name or number, "
+             "which is no feature then; or files with one number per row of data.train, one per line"},
     {"data.group", TR_KIND_TEXT, AT(data.group), "",
      .help = "csv: column, by name or number; data.test and the folds of trireme sweep keep rows of equal value together, in the test "
              "data or in the training data; it is no feature (libsvm: rows of equal qid are kept together)"},
@@ -104,7 +107,7 @@ static const tr_option job_keys[] = {
      .help = "csv: rows with this label are one class, all others the other"},
     {"data.columns", TR_KIND_PAIRS, AT(data.columns), "",
      .help = "csv: types of columns, by name (or number from 1 for files without header) or pattern with * and ?: number, "
-             "category, label, weight, id or ignore, as in «{age: number, '*_id': category}»; by default a column that contains a "
+             "category, label, weight, offset, id or ignore, as in «{age: number, '*_id': category}»; by default a column that contains a "
              "word is a category, and others are numbers"},
     {"data.min_count", TR_KIND_INTEGER, AT(data.min_count), "1", .least = 1,
      .help = "csv: values of a category in fewer rows are combined into the value «other»"},

@@ -249,3 +249,37 @@ int tr_targets_measure(tr_context *tr, enum tr_set ranks, const float *target, c
     if (!(*scale > 0)) *scale = 1, *name = "as for lack of a deviation";
     return TR_OK;
 }
+
+/* ---- the best constant beside offsets ---- */
+
+/* Takes Newton steps inside a bracket, and bisects it where a step leaves it or the loss has no curvature. */
+int tr_constant_beside_offsets(tr_context *tr, enum tr_set ranks, const struct tr_loss *loss, double shape,
+                               size_t first, size_t end, const float *target, const float *weight,
+                               const float *offset, double *constant)
+{
+    enum { TURNS = 100 };
+    const double least_log = -28, most_log = 89; /* logarithms of 1e-12, and of the largest float */
+    double most = 0, sums[3]; /* Σ weight × slope, Σ weight × |slope|, Σ weight × curvature */
+    for (size_t i = first; i < end; i++) most = fmax(most, fabs((double)offset[i]));
+    TR_TRY(tr_all_reduce(tr, ranks, TR_MAX, TR_F64, &most, 1));
+    double low = least_log - most, high = most_log + most, at = 0;
+    for (int turn = 0; turn < TURNS; turn++) {
+        memset(sums, 0, sizeof sums);
+        for (size_t i = first; i < end; i++) {
+            double c = weight ? (double)weight[i] : 1, m = at + (double)offset[i], y = (double)target[i];
+            double slope = loss->slope(m, y, shape);
+            sums[0] += c * slope;
+            sums[1] += c * fabs(slope);
+            if (loss->curvature) sums[2] += c * loss->curvature(m, y, slope, shape);
+        }
+        TR_TRY(tr_all_reduce(tr, ranks, TR_SUM, TR_F64, sums, 3));
+        if (fabs(sums[0]) <= 1e-14 * sums[1]) break;
+        *(sums[0] > 0 ? &high : &low) = at;
+        double next = at - sums[0] / sums[2];
+        if (!(next > low && next < high)) next = low + (high - low) / 2;
+        if (fabs(next - at) <= 4e-16 * fabs(at)) break;
+        at = next;
+    }
+    *constant = at;
+    return TR_OK;
+}

@@ -3,6 +3,7 @@
 #ifndef TR_MODEL_LABELS_H
 #define TR_MODEL_LABELS_H
 
+#include "loss.h"
 #include "trireme/collective.h"
 #include "trireme/trireme.h"
 
@@ -86,5 +87,16 @@ static inline float tr_float_of_key(uint32_t key)
     } u = {key & 0x80000000u ? key & 0x7fffffffu : ~key};
     return u.value;
 }
+
+/* Finds the b with the least Σ weight × φ(b + offset, target) over the rows of a set of ranks: the best constant margin of rows
+ * with offsets. All ranks of the set.
+ *
+ * @param [in] first, end  this rank's rows are first .. end - 1
+ * @param [in] target      targets by row: ±1 for classifiers
+ * @param [in] weight      weights by row; NULL: all are 1
+ */
+int tr_constant_beside_offsets(tr_context *tr, enum tr_set ranks, const struct tr_loss *loss, double shape,
+                               size_t first, size_t end, const float *target, const float *weight,
+                               const float *offset, double *constant);
 
 #endif

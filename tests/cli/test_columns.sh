@@ -210,7 +210,7 @@ done
 learn few 2 data.train=parts.csv data.hash=2 "$@"
 "$trireme" count parts.csv "data.cross=city*device" | grep -qF 'city*device          category  12 different' || fail "count of crossed columns"
 refuses "no column town" 78 "parts.csv has no column town" "$trireme" train data.train=parts.csv "data.cross=town*n" output=no report.progress=no
-refuses "labels cannot be crossed" 78 "labels and weights cannot be crossed" "$trireme" train data.train=parts.csv data.label=y "data.cross=y*n" output=no report.progress=no
+refuses "labels cannot be crossed" 78 "labels, weights and offsets cannot be crossed" "$trireme" train data.train=parts.csv data.label=y "data.cross=y*n" output=no report.progress=no
 refuses "data.hash of numbers" 78 "data.hash is for categories" "$trireme" train data.train=plain.csv data.hash=2^10 output=no report.progress=no
 refuses "data.hash with data.most_values" 78 "of no use" "$trireme" train data.train=parts.csv data.hash=2^10 data.most_values=3 output=no report.progress=no
 awk 'BEGIN { if (4e9 * 24 < '"$(awk '/MemTotal/ { print $2 }' /proc/meminfo)"' * 1024) exit 1 }' &&

@@ -19,6 +19,7 @@ for file in datasets/ctr.svm datasets/ctr-small.svm datasets/ctr-small.test.svm 
 done
 awk 'BEGIN { print "km,city,tip"; for (i = 0; i < 300; i++) print i % 17 "," (i % 2 ? "Rome" : "Bern") "," i % 17 / 2 + i % 3 }' >rides.csv
 cp rides.csv new.csv
+awk 'BEGIN { print "age,log_time,claims"; for (i = 0; i < 300; i++) print (20 + i % 50) "," (i % 7 - 6) / 5 "," (i * 7 % 11 < 4) }' >policies.csv
 trireme generate ratings -o ratings.txt users=100 items=50 ratings=1k rank=2 2>/dev/null
 trireme generate docword -o docs.txt documents=50 words=100 tokens=2k topics=3 2>/dev/null
 seq 0 9 | awk '{ print $1, 9 - $1 }' >pairs.txt
@@ -34,7 +35,7 @@ while read -r line; do
     *straggler* | *ensemble*) [ -d "$data" ] || { skip "$line: no public datasets"; continue; } ;;
     esac
     few=
-    case $line in *train*) few="solve.epochs=2" ;; esac
+    case $line in *train*) few="solve.epochs=3" ;; esac # a step of newton takes 3
     timeout -s KILL $patience sh -c "$line $few" >out 2>&1 </dev/null
     code=$?
     [ $code -eq 0 ] || { [ $code -eq 75 ] && [ "${line#*--max-time}" != "$line" ]; } || fail "$line: exit $code: $(tail -3 out)"

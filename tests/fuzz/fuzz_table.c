@@ -51,7 +51,7 @@ static int read_rows(const struct tr_files *files, const struct tr_head *head, s
                                         .bindings = &t->bindings,
                                         .seen = t->seen,
                                         .chunk_bytes = readers > 1 ? readers : 0};
-    if (tr_schema_weight(t->schema) < t->schema->n) options.weight = weight;
+    if (tr_schema_has_extra(t->schema, TR_EXTRA_WEIGHT)) options.extra[TR_EXTRA_WEIGHT] = weight;
     return tr_read_matrix(files, reader, readers, &options, &t->rows, &t->report);
 }
 

@@ -20,6 +20,7 @@ LONG = "x" * 5000
 TEXTS = {
     "data.train": ["nothing", ".", "/dev/null", "*.nothing", "rows.svm,rows.svm", "table.csv", "ratings", "job.yaml"],
     "data.test": ["10%", "0%", "100%", "99.999%", "-1%", "fold 1/2", "fold 3/2", "fold 0/0", "nothing", "rows.svm", "table.csv"],
+    "data.offset": ["weights", "a", "c", "1", "99", "nothing", "rows.svm"],
     "data.weight": ["weights", "a", "c", "1", "99", "nothing", "rows.svm"],
     "data.vocabulary": ["weights", "nothing", "/dev/null"],
     "data.label": ["label", "a", "c", "1", "99", "0", "-1", "none", "first", "last", "auto"],

@@ -1074,11 +1074,17 @@ static const tr_method methods[] = {
 };
 
 static const tr_rule rules[] = {
-    {"sync.weight", .unused = true},     {"sync.stable", .unused = true},
-    {"sync.race", .unused = true},       {"local.*", .unused = true},
-    {"data.vocabulary", .unused = true}, {"data.duplicates", .unused = true},
-    {"data.scale", .unused = true},      {"data.weight", .unused = true},
-    {"report.metric", .unused = true},   {.key = NULL},
+    {"sync.weight", .unused = true},
+    {"sync.stable", .unused = true},
+    {"sync.race", .unused = true},
+    {"local.*", .unused = true},
+    {"data.vocabulary", .unused = true},
+    {"data.duplicates", .unused = true},
+    {"data.scale", .unused = true},
+    {"data.weight", .unused = true},
+    {"data.offset", .unused = true},
+    {"report.metric", .unused = true},
+    {.key = NULL},
 };
 
 static const tr_flag flags[] = {

@@ -1077,10 +1077,19 @@ static const tr_method methods[] = {
 
 /* Keys that topic models do not support. Updates are counts, so precision and filters would lose tokens. */
 static const tr_rule rules[] = {
-    {"table.precision", .unused = true}, {"table.filter", .unused = true},  {"sync.weight", .unused = true},
-    {"sync.stable", .unused = true},     {"sync.race", .unused = true},     {"local.*", .unused = true},
-    {"data.duplicates", .unused = true}, {"data.scale", .unused = true},    {"data.weight", .unused = true},
-    {"solve.patience", .unused = true},  {"report.metric", .unused = true}, {.key = NULL},
+    {"table.precision", .unused = true},
+    {"table.filter", .unused = true},
+    {"sync.weight", .unused = true},
+    {"sync.stable", .unused = true},
+    {"sync.race", .unused = true},
+    {"local.*", .unused = true},
+    {"data.duplicates", .unused = true},
+    {"data.scale", .unused = true},
+    {"data.weight", .unused = true},
+    {"data.offset", .unused = true},
+    {"solve.patience", .unused = true},
+    {"report.metric", .unused = true},
+    {.key = NULL},
 };
 
 static const tr_flag flags[] = {

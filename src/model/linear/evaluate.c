@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "../labels.h"
 #include "../metrics.h"
 #include "linear.h"
 
@@ -184,7 +185,13 @@ int tr_linear_check_worth(struct tr_linear *m)
                                                  : m->loss->constant(part);
         }
     }
-    for (size_t i = first; i < end; i++) loss = tr_row_losses(p, i, 1, margin, loss);
+    if (m->o->bias && m->train->has_offsets && tr_linear_classifies(m))
+        TR_TRY(tr_constant_beside_offsets(m->tr, TR_SET_ALL, m->loss, m->shape, first, end, p->target,
+                                          p->weight, p->offset, margin));
+    for (size_t i = first; i < end; i++) {
+        double at = margin[0] + tr_row_offset(p, i);
+        loss = tr_row_losses(p, i, 1, p->offset ? &at : margin, loss);
+    }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &loss, 1));
     double constant = loss / m->total_weight;
     for (size_t k = 0; m->o->bias_l2 && k < m->outputs; k++) constant += 0.5 * m->l2 * margin[k] * margin[k];

@@ -113,7 +113,7 @@ static int linear_check(const tr_job *job, const void *options)
     const struct tr_refusal of_weights[] = {
         {!solver->weighs_rows && *o->class_weights, "model.class_weights",
          "model.class_weights is not for this solve.method: use dual, newton or sgd"},
-        {!solver->weighs_rows && tr_job_weighs_rows(job),
+        {!solver->weighs_rows && tr_job_has_extra(job, "weight"),
          tr_job_given(job, "data.weight") ? "data.weight" : "data.columns",
          "data.weight (or a column of weights) is not for this solve.method: use dual, newton or sgd"},
         {.key = NULL}};
@@ -156,6 +156,9 @@ static int linear_check_data(const struct tr_linear *m)
     if (classes && train->labels > TR_LINEAR_CLASSES)
         return tr_fail(TR_ERR_DATA, "%s, and there are more than %d: expected classes, or model.type linear",
                        tr_data_third_label(train), TR_LINEAR_CLASSES);
+    if (m->outputs > 1 && train->has_offsets)
+        return tr_fail(TR_ERR_CONFIG, "%s: data.offset is for models of one output: %s",
+                       tr_job_where(m->job, "data.offset"), tr_data_third_label(train));
     if (m->outputs > 1 && !m->solver->many_outputs)
         return tr_fail(TR_ERR_DATA, "%s: expected two kinds for solve.method %s", tr_data_third_label(train),
                        methods[m->method].name);
@@ -230,19 +233,23 @@ static int weigh_rows(struct tr_linear *m)
 }
 
 /* For a regression: sets m->start (the best constant), m->unit (the scale of the targets), and the defaults of model.delta and
- * model.l2, which depend on the scale. All ranks. */
+ * model.l2, which depend on the scale. Most losses depend on target - margin only: offsets are subtracted from targets. All ranks. */
 static int measure_targets(struct tr_linear *m)
 {
     const struct tr_loss *loss = m->loss;
-    const float *label = m->train->rows.label, *weight = m->train->rows.weight;
+    const float *label = m->train->rows.label, *weight = m->train->rows.weight,
+                *offset = m->train->rows.offset;
     double sum[2] = {0}, bound[2] = {-INFINITY, -INFINITY};
     size_t first, end;
     m->unit = 1;
     m->shape = tr_loss_shape(loss, fmax(m->o->delta, 0), m->o->quantile, m->o->power);
     if (tr_linear_classifies(m)) return TR_OK;
     tr_linear_own_rows(m, &first, &end);
+    if (m->train->has_offsets && loss->labels != TR_LABELS_NUMBERS)
+        return tr_constant_beside_offsets(m->tr, TR_SET_ALL, loss, m->shape, first, end, label, weight,
+                                          offset, &m->start);
     for (size_t i = first; i < end; i++) {
-        double y = (double)label[i], c = weight ? (double)weight[i] : 1;
+        double y = (double)label[i] - (offset ? (double)offset[i] : 0), c = weight ? (double)weight[i] : 1;
         sum[0] += c;
         sum[1] += c * y;
         bound[0] = fmax(bound[0], y);
@@ -255,14 +262,17 @@ static int measure_targets(struct tr_linear *m)
         m->start = loss->constant(mean);
         return TR_OK;
     }
-    const float *weights = weight ? weight + first : NULL, *labels = label ? label + first : NULL;
+    size_t n = end - first;
+    TR_FREED float *target = NULL;
+    TR_TRY(TR_NEW(&target, n));
+    for (size_t i = 0; i < n; i++) target[i] = label[first + i] - (offset ? offset[first + i] : 0);
+    const float *weights = weight ? weight + first : NULL;
     const char *of;
-    TR_TRY(
-        tr_targets_measure(m->tr, TR_SET_ALL, labels, weights, end - first, mean, &m->start, &m->unit, &of));
+    TR_TRY(tr_targets_measure(m->tr, TR_SET_ALL, target, weights, n, mean, &m->start, &m->unit, &of));
     if (loss->shape == TR_SHAPE_QUANTILE) {
-        struct tr_row_set rows = {NULL, end - first};
+        struct tr_row_set rows = {NULL, n};
         float start;
-        TR_TRY(tr_weighted_quantiles(m->tr, TR_SET_ALL, &rows, 1, labels, weights, m->shape, &start));
+        TR_TRY(tr_weighted_quantiles(m->tr, TR_SET_ALL, &rows, 1, target, weights, m->shape, &start));
         m->start = (double)start;
     }
     if (loss->shape == TR_SHAPE_DELTA && m->o->delta < 0) m->shape = m->unit;
@@ -430,9 +440,11 @@ tr_worker tr_linear_self(tr_context *tr)
     return (tr_worker){.tr = tr, .member = tr_set_rank(tr, TR_SET_GROUP), .group_size = tr_group_size(tr)};
 }
 
-int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data, struct tr_problem *p,
+int tr_linear_set_problem(const struct tr_linear *m, const tr_data *data, struct tr_problem *p,
                           float **target)
 {
+    tr_worker me = tr_linear_self(m->tr);
+    bool whole = !m->vertical || me.member == 0; /* margins include bias and offset */
     *p = (struct tr_problem){.loss = m->loss,
                              .dtype = (enum tr_dtype)m->o->dtype,
                              .shape = m->shape,
@@ -440,7 +452,8 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
                              .data = data,
                              .outputs = m->outputs,
                              .softmax = m->softmax,
-                             .bias = bias,
+                             .offset = whole ? data->rows.offset : NULL,
+                             .bias = m->o->bias && whole,
                              .of_bias = 1,
                              .keys = data->n_keys,
                              .l2 = m->l2,
@@ -467,11 +480,10 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
 
 int tr_linear_prepare_rows(tr_worker *me, struct tr_linear *m, size_t margins)
 {
-    bool bias = tr_linear_has_bias(m, me);
-    if (!m->target) TR_TRY(tr_linear_set_problem(m, bias, m->train, &m->problem, &m->target));
+    if (!m->target) TR_TRY(tr_linear_set_problem(m, m->train, &m->problem, &m->target));
     if (m->test && !m->test_view) {
         TR_TRY(tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
-        TR_TRY(tr_linear_set_problem(m, bias, m->test, &m->test_problem, &m->test_target));
+        TR_TRY(tr_linear_set_problem(m, m->test, &m->test_problem, &m->test_target));
     }
     return m->margin
                ? TR_OK

@@ -56,6 +56,7 @@ struct tr_linear_model {
     size_t outputs;        /* number of outputs: 1, or the number of labels */
     bool softmax;          /* one softmax turns the margins of all outputs into probabilities */
     bool biased;           /* the model has a bias */
+    bool offsets;          /* model.txt: the model needs offsets of rows (data.offset) */
     double *bias;          /* one bias per output */
     size_t labels;         /* number of labels of a classifier: 2 if it has one output, else one per output */
     float *label;          /* the labels; if there is one output, the positive label is the first */
@@ -238,8 +239,8 @@ const struct tr_loss *tr_linear_loss(const tr_job *job);
  *
  * @param [out] target  memory that *problem points to; free it with free()
  */
-int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data,
-                          struct tr_problem *problem, float **target);
+int tr_linear_set_problem(const struct tr_linear *m, const tr_data *data, struct tr_problem *problem,
+                          float **target);
 
 /* tr_linear_read_initial() reads the weights of model.init. tr_linear_put_initial() writes them into m->w, or the best constant into
  * a free bias of a method that starts from w. All ranks. */

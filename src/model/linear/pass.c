@@ -86,6 +86,7 @@ void tr_margins(const struct tr_problem *p, size_t first, size_t n, const void *
 {
     for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some)
         TR_BY_TYPE(p->dtype, margins, p, first + at, some, w, margin + at * p->outputs);
+    tr_add_offsets(p, first, n, margin);
 }
 
 /* Returns log Σ exp(margin). */
@@ -185,7 +186,11 @@ double tr_dual_sum(const struct tr_problem *p, struct tr_class_block own, size_t
     for (size_t i = base; i < base + n; i++, a += own.n)
         for (size_t k = 0; k < own.n; k++) {
             double q = (double)a[k], y = tr_row_target(p, i, own.first + k);
-            sum += tr_row_weight(p, i) * (!p->softmax ? p->loss->conjugate(q, y) : q > 0 ? q * log(q) : 0);
+            double shift = p->offset ? q * (tr_loss_classifies(p->loss) ? y : 1) * tr_row_offset(p, i) : 0;
+            sum += tr_row_weight(p, i) * ((!p->softmax ? p->loss->conjugate(q, y)
+                                           : q > 0     ? q * log(q)
+                                                       : 0) +
+                                          shift);
         }
     return sum;
 }
@@ -210,6 +215,7 @@ void tr_newton_times(const struct tr_problem *p, size_t first, size_t n, const d
 {
     struct tr_problem wide = *p;
     wide.dtype = TR_F64;
+    wide.offset = NULL;
     if (p->outputs == 1) wide.bias = false; /* the bias is added below */
     tr_margins(&wide, first, n, w, z);
     for (size_t i = 0; i < n && p->bias && p->outputs == 1; i++) z[i] += w[p->keys];

@@ -1,6 +1,6 @@
 /* Passes over rows: the inner loops of training. A vector w over the keys of a worker's rows has the type of the model's table,
  * f32 or f64. The last key is the bias, if the model has one. A key has one weight per output, stored contiguously. A row x has one
- * margin w · x and one slope dφ/dm per output. ../loss.h defines φ, α, λ and the shape. */
+ * margin w · x, plus the offset of the row, and one slope dφ/dm per output. ../loss.h defines φ, α, λ and the shape. */
 #ifndef TR_LINEAR_PASS_H
 #define TR_LINEAR_PASS_H
 
@@ -58,6 +58,7 @@ struct tr_problem {
     /* target of each row: ±1, a number or, with several outputs, the index of its class */
     const float *target;
     const float *weight; /* factors of the losses of rows; NULL: all are 1 */
+    const float *offset; /* numbers that are added to the margins of rows, one output; NULL: all are 0 */
     size_t outputs; /* margins of a row and weights of a key: 1, or the number of classes if more than two */
     bool softmax; /* one softmax over the outputs; else each output has a loss: its class against the rest */
     bool bias;    /* each row has one more non-zero, which is 1 and has the key `keys` */
@@ -96,6 +97,17 @@ static inline float tr_row_value(const struct tr_data_row *row, size_t k)
 static inline double tr_row_weight(const struct tr_problem *p, size_t i)
 {
     return p->weight ? (double)p->weight[i] : 1;
+}
+
+static inline double tr_row_offset(const struct tr_problem *p, size_t i)
+{
+    return p->offset ? (double)p->offset[i] : 0;
+}
+
+/* Adds the offsets of the rows first .. first + n - 1 to their margins. */
+static inline void tr_add_offsets(const struct tr_problem *p, size_t first, size_t n, double *margin)
+{
+    for (size_t i = 0; p->offset && i < n; i++) margin[i] += (double)p->offset[first + i];
 }
 
 /* Returns |x|² of a row x, without the bias. */
@@ -141,7 +153,7 @@ TR_DENSE(double, TR_F64_NAME)
 
 /* ---- passes ---- */
 
-/* Sets margin = w · x for the rows first .. first + n - 1, `outputs` elements per row. */
+/* Sets margin = w · x + offset for the rows first .. first + n - 1, `outputs` elements per row. */
 void tr_margins(const struct tr_problem *problem, size_t first, size_t n, const void *w, double *margin);
 
 /* Returns the target of row i for output k: the target of the row, or with several outputs 1 if k is its class and else -1. */
@@ -202,7 +214,7 @@ void tr_dual_pass_classes(const struct tr_problem *problem, struct tr_class_bloc
 void tr_add_changes(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
                     const float *old, const float *a, double *room, void *w);
 
-/* Returns Σ weight × φ*(-α) over n rows from `base` on. */
+/* Returns Σ weight × (φ*(-α) + α offset) over n rows from `base` on: φ(m + offset) has the conjugate φ*(u) - u offset. */
 double tr_dual_sum(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
                    const float *a);
 

@@ -267,7 +267,7 @@ static inline __attribute__((always_inline)) void NAME(dual_steps)(const struct 
     for (size_t s = 0; s < n; s++) {
         if (s + AHEAD < n) NAME(fetch)(p, order[s + AHEAD]);
         size_t i = order[s];
-        double y = (double)p->target[i], old = (double)a[i], m = NAME(dot)(p, i, w);
+        double y = (double)p->target[i], old = (double)a[i], m = NAME(dot)(p, i, w) + tr_row_offset(p, i);
         double weight = p->weight ? (double)p->weight[i] : 1;
         float moved =
             (float)tr_loss_step(p->loss, old, m, y, weight * sigma * step * (double)norm[i], p->shape);

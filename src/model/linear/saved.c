@@ -209,7 +209,7 @@ static int text_read_head(struct scanner *s, struct tr_linear_model *m, double *
 }
 
 /* Reads a line of weights for each feature and for the bias, and then the lines that Trireme adds and LIBLINEAR ignores: softmax or
- * the type of the loss, and first_index. */
+ * the type of the loss, first_index, and offset. */
 static int text_read_weights(struct scanner *s, struct tr_linear_model *m, double bias)
 {
     double *weight;
@@ -251,6 +251,8 @@ static int text_read_weights(struct scanner *s, struct tr_linear_model *m, doubl
         TR_TRY(text_read_count(s, 0, 1, &m->first_index));
         text_read_word_below(s, word);
     }
+    m->offsets = strcmp(word, "offset") == 0;
+    if (m->offsets) text_read_word_below(s, word);
     return s->at == s->end && !*word
                ? TR_OK
                : text_refuse(s, "expected the end, found more weights than nr_feature says");
@@ -371,6 +373,7 @@ int tr_linear_text_create(const char *folder, const struct tr_linear_model *head
     else if (!head->loss->liblinear) snprintf(t->end, sizeof t->end, "%s\n", head->loss->type);
     if (head->first_index == 0)
         snprintf(t->end + strlen(t->end), sizeof t->end - strlen(t->end), "first_index 0\n");
+    if (head->offsets) snprintf(t->end + strlen(t->end), sizeof t->end - strlen(t->end), "offset\n");
     for (size_t i = 0; classifies && i < head->labels; i++)
         fprintf(t->target.file, "%s %.9g", i == 0 ? "label" : "", (double)head->label[i]);
     uselocale(old);
@@ -489,6 +492,7 @@ static int saved_describe(struct tr_linear *m)
                                   .outputs = m->outputs,
                                   .softmax = m->softmax,
                                   .biased = m->o->bias,
+                                  .offsets = train->has_offsets,
                                   .shape = m->shape,
                                   .scale = m->loss->constant ? 0 : m->unit,
                                   .l2 = m->l2,
@@ -797,6 +801,10 @@ int tr_linear_predict(void *model, tr_query *q, const tr_records *records, doubl
     TR_FREED double *margin = NULL;
     (void)q;
     TR_TRY(TR_NEW(&margin, width));
+    if (s->offsets && !rows->offset)
+        return tr_fail(TR_ERR_USAGE,
+                       "the model was trained with data.offset: expected data.offset=FILE with one "
+                       "number for each row of the data");
     for (size_t i = 0; i < rows->n; i++, out += n) {
         memcpy(margin, s->bias, width * sizeof *margin);
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
@@ -804,6 +812,7 @@ int tr_linear_predict(void *model, tr_query *q, const tr_records *records, doubl
             uint64_t first = rows->column[k] * width;
             for (size_t o = 0; o < width; o++) margin[o] += value * tr_linear_model_weight(s, first + o);
         }
+        if (rows->offset) *margin += (double)rows->offset[i]; /* models with offsets have one output */
         if (m->output == TR_OUT_LABEL) { /* with one output, the positive label (class 1) is the first */
             size_t class = tr_predicted_class(margin, width);
             *out = (double)s->label[width > 1 ? class : 1 - class];

@@ -592,15 +592,11 @@ static const tr_method methods[] = {
 };
 
 static const tr_rule rules[] = {
-    {"sync.weight", "als", .unused = true},
-    {"sync.stable", .unused = true},
-    {"sync.race", .unused = true},
-    {"local.*", .unused = true},
-    {"data.vocabulary", .unused = true},
-    {"data.scale", .unused = true},
-    {"data.weight", .unused = true},
-    {"report.metric", .unused = true},
-    {.key = NULL},
+    {"sync.weight", "als", .unused = true}, {"sync.stable", .unused = true},
+    {"sync.race", .unused = true},          {"local.*", .unused = true},
+    {"data.vocabulary", .unused = true},    {"data.scale", .unused = true},
+    {"data.weight", .unused = true},        {"data.offset", .unused = true},
+    {"report.metric", .unused = true},      {.key = NULL},
 };
 
 static const tr_flag flags[] = {

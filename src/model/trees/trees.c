@@ -195,7 +195,6 @@ static int describe_data(struct tr_trees *m)
         m->values = NULL;
     }
     TR_TRY(monotone_read(m));
-    m->label = train->rows.label;
     if (!(tr_roles(m->tr) & TR_SLAVE)) return TR_OK;
     TR_FREED uint64_t *number = NULL;
     m->own_rows = train->rows.n;
@@ -212,6 +211,18 @@ static struct tr_test_metrics metrics_of(const struct tr_trees *m)
         .loss = m->loss, .shape = m->shape, .outputs = (size_t)m->outputs, .joint = m->loss->joint};
 }
 
+/* Sets m->label. Regression losses depend on the difference of margin and label only: offsets are subtracted from labels. */
+static int open_labels(struct tr_trees *m)
+{
+    const tr_batch *rows = &m->train->rows;
+    m->label = rows->label;
+    if (!m->train->has_offsets || m->loss->labels != TR_LABELS_NUMBERS) return TR_OK;
+    TR_TRY(TR_NEW(&m->from_base, rows->n));
+    for (size_t i = 0; i < rows->n; i++) m->from_base[i] = rows->label[i] - rows->offset[i];
+    m->label = m->from_base;
+    return TR_OK;
+}
+
 /* Sets the shape of the loss. The default of model.delta is the scale of the labels. */
 static int choose_shape(struct tr_trees *m)
 {
@@ -223,10 +234,10 @@ static int choose_shape(struct tr_trees *m)
     for (size_t i = 0; i < rows->n; i++) {
         double weight = rows->weight ? (double)rows->weight[i] : 1;
         sum[0] += weight;
-        sum[1] += weight * (double)rows->label[i];
+        sum[1] += weight * (double)m->label[i];
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2));
-    TR_TRY(tr_targets_measure(m->tr, TR_SET_ALL, rows->label, rows->weight, rows->n, sum[1] / sum[0], &median,
+    TR_TRY(tr_targets_measure(m->tr, TR_SET_ALL, m->label, rows->weight, rows->n, sum[1] / sum[0], &median,
                               &m->shape, &name));
     m->shape =
         (double)(float)m->shape; /* the standard deviation is rounded: it depends slightly on the ranks */
@@ -259,8 +270,12 @@ static int trees_open_rows(struct tr_trees *m)
                       classes);
     }
     TR_TRY(tr_agree(m->tr, trees_check_data(m)));
+    TR_TRY(tr_agree(m->tr, open_labels(m)));
     TR_TRY(tr_agree(m->tr, choose_shape(m)));
     m->outputs = m->loss->joint ? tr_max_size(train->labels, 2) : 1;
+    if (m->loss->joint && train->has_offsets)
+        return tr_fail(TR_ERR_CONFIG, "%s: data.offset is for models of one output, not for softmax",
+                       tr_job_where(m->job, "data.offset"));
     m->metrics = metrics_of(m);
     TR_TRY(tr_agree(m->tr, tr_test_metrics_choose(m->tr, &m->metrics)));
     TR_TRY(tr_agree(m->tr, describe_data(m)));
@@ -313,6 +328,20 @@ static int trees_open(tr_context *tr, const void *options, void *model)
 
 /* ---- before the first tree ---- */
 
+/* The initial score of rows with offsets, for a loss that does not depend on the difference of margin and label only. */
+static int find_base_beside_offsets(struct tr_trees *m)
+{
+    const tr_batch *rows = &m->train->rows;
+    TR_FREED float *target = NULL;
+    TR_TRY(TR_NEW(&target, rows->n));
+    for (size_t i = 0; i < rows->n; i++)
+        target[i] = !tr_trees_classify(m) ? m->label[i] : tr_trees_class_of(m, m->label[i]) > 0 ? 1 : -1;
+    TR_TRY(tr_constant_beside_offsets(m->tr, TR_SET_WORKERS, m->loss, m->shape, 0, rows->n, target, m->weight,
+                                      rows->offset, m->base));
+    *m->base = (double)(float)*m->base;
+    return TR_OK;
+}
+
 /* Computes the initial score of each output: the constant with the least loss. For Huber's loss, the median is close to it. */
 static int find_base(struct tr_trees *m)
 {
@@ -322,6 +351,7 @@ static int find_base(struct tr_trees *m)
     struct tr_row_set all = {NULL, m->train->rows.n};
     float quantile;
     TR_TRY(TR_NEW(&m->base, outputs));
+    if (m->train->has_offsets && m->loss->labels != TR_LABELS_NUMBERS) return find_base_beside_offsets(m);
     if (tr_trees_is_quantile(m, &part) || m->loss->trees.median) {
         TR_TRY(tr_weighted_quantiles(m->tr, TR_SET_WORKERS, &all, 1, m->label, m->weight, part, &quantile));
         m->base[0] = (double)quantile;
@@ -330,6 +360,10 @@ static int find_base(struct tr_trees *m)
     TR_TRY(TR_NEW(&sum, outputs + 1));
     for (size_t i = 0; i < m->train->labels && !tr_trees_classify(m); i++)
         most = fmax(most, fabs((double)m->train->label[i]));
+    if (m->train->has_offsets) { /* m->label is label - offset */
+        for (size_t i = 0; i < m->train->rows.n; i++) most = fmax(most, fabs((double)m->label[i]));
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, &most, 1));
+    }
     /* sum[0] is the sum of all weights. Softmax: sum[1 + k] is the weight of class k; otherwise sum[1] sums weight × label.
      * Sums are integers, so that they do not depend on the order of addition. */
     double heaviest = m->weight ? 0 : 1;
@@ -354,13 +388,19 @@ static int find_base(struct tr_trees *m)
     return TR_OK;
 }
 
-/* Sets the scores of rows to the initial scores plus the trees of model.init. */
+static double offset_of(const tr_data *data, size_t i)
+{
+    return data->rows.offset ? (double)data->rows.offset[i] : 0;
+}
+
+/* Sets the scores of rows to the initial scores plus offsets plus the trees of model.init. */
 static int open_scores(const struct tr_trees *m, const tr_data *data, float **score)
 {
     size_t n = data->rows.n;
     TR_TRY(TR_NEW(score, n * (size_t)m->outputs));
     for (size_t k = 0; k < m->outputs; k++)
-        for (size_t i = 0; i < n; i++) (*score)[k * n + i] = m->from_base ? 0 : (float)m->base[k];
+        for (size_t i = 0; i < n; i++)
+            (*score)[k * n + i] = m->from_base ? 0 : (float)(m->base[k] + offset_of(data, i));
     if (m->initial == 0) return TR_OK;
     struct tr_scorer *s = NULL;
     int status = tr_scorer_open(&m->forest, 0, (size_t)m->columns, &s);
@@ -389,7 +429,7 @@ static int bin_rows(const struct tr_trees *m, tr_data *data, bool bundle, struct
 static int labels_from_base(struct tr_trees *m)
 {
     double sum[2] = {0}; /* Σ weight, Σ weight × |gradient| */
-    TR_TRY(TR_NEW(&m->from_base, m->train->rows.n));
+    if (!m->from_base) TR_TRY(TR_NEW(&m->from_base, m->train->rows.n));
     for (size_t i = 0; i < m->train->rows.n; i++) {
         double label = (double)m->label[i] - m->base[0], weight = m->weight ? (double)m->weight[i] : 1;
         m->from_base[i] = (float)label;
@@ -470,6 +510,8 @@ static void judge_rows(const struct tr_trees *m, bool constant, double *sum)
     for (size_t i = m->own_first; i < m->own_first + m->own_rows; i++) {
         double weight = m->weight ? (double)m->weight[i] : 1;
         if (!constant) outputs_of(m, m->score + i, m->rows.n, margin);
+        else if (m->train->has_offsets && !m->from_base)
+            margin[0] = m->base[0] + offset_of(m->train, i - m->own_first);
         sum[LOSS] += weight * tr_judge(&m->metrics, margin, target_of(m, m->label[i])).loss;
         sum[WEIGHT] += weight;
     }
@@ -485,7 +527,8 @@ static int judge_tests(struct tr_trees *m, bool constant, struct tr_test_metrics
     if (!constant) TR_TRY(score_test(m));
     for (size_t i = 0; i < n; i++) {
         if (!constant) outputs_of(m, m->test_score + i, n, margin);
-        if (!constant && m->from_base) margin[0] += m->base[0];
+        else if (m->test->has_offsets) margin[0] = m->base[0] + offset_of(m->test, i);
+        if (!constant && m->from_base) margin[0] += m->base[0] + offset_of(m->test, i);
         double target = target_of(m, m->test->rows.label[i]);
         TR_TRY(tr_test_metrics_add(metrics, margin, target, weight ? (double)weight[i] : 1, sum));
     }
@@ -772,7 +815,8 @@ static int trees_predict(void *model, tr_query *q, const tr_records *records, do
         size_t columns = (size_t)m->columns;
         memset(out, 0, n * outputs * (columns + 1) * sizeof *out);
         for (size_t i = 0; i < n; i++, row += columns, out += outputs * (columns + 1)) {
-            for (size_t k = 0; k < outputs; k++) out[k * (columns + 1) + columns] = m->base[k];
+            for (size_t k = 0; k < outputs; k++)
+                out[k * (columns + 1) + columns] = m->base[k] + (rows->offset ? (double)rows->offset[i] : 0);
             tr_contributions_add(&m->contributions, &m->forest, outputs, columns, row, out);
         }
     }
@@ -781,6 +825,7 @@ static int trees_predict(void *model, tr_query *q, const tr_records *records, do
     rows_for_all(m, rows, rows_find_margins, outputs, margin);
     for (size_t i = 0; i < n; i++) {
         double *of = margin + i * outputs;
+        if (rows->offset) *of += (double)rows->offset[i]; /* models with offsets have one output */
         if (m->output == PREDICT_PROBABILITY && outputs > 1)
             tr_margins_to_probabilities(m->loss, true, outputs, of);
         else if ((m->output == PREDICT_PROBABILITY || m->output == PREDICT_MEAN) && m->loss->mean)

@@ -408,18 +408,19 @@ static int descent_prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
-    bool bias = tr_linear_has_bias(m, me), last = me->worker + 1 == me->workers;
-    TR_TRY(tr_linear_set_problem(m, bias, m->train, &m->problem, &m->target));
+    bool last = me->worker + 1 == me->workers;
+    TR_TRY(tr_linear_set_problem(m, m->train, &m->problem, &m->target));
     size_t rows = m->problem.rows.n, first = tr_data_part_begin(m->train, me);
     d->first_row = first;
     d->rows.n = m->problem.rows.n = tr_data_part_end(m->train, me) - first;
     m->problem.rows.begin += first;
     d->target = m->target + first;
     d->row_weight = m->problem.weight ? m->problem.weight + first : NULL;
+    d->row_offset = m->problem.offset ? m->problem.offset + first : NULL;
     TR_TRY(TR_NEW(&d->all_margins, rows));
     d->margin = d->all_margins + first;
     for (size_t i = 0; i < rows; i++) /* the margins of rows of other members are not known: NaN */
-        d->all_margins[i] = i >= first && i < first + d->rows.n ? 0 : (double)NAN;
+        d->all_margins[i] = i >= first && i < first + d->rows.n ? tr_row_offset(&m->problem, i) : (double)NAN;
     TR_TRY(TR_NEW(&d->rows.begin, d->rows.n + 1));
     TR_TRY(TR_NEW(&d->model, d->rows.n));
     TR_TRY(TR_NEW(&d->probe, d->rows.n));
@@ -446,7 +447,7 @@ static int descent_prepare(tr_worker *me, void *state)
     if (!m->test) return TR_OK;
     TR_TRY(TR_NEW(&m->margin, TR_LINEAR_MARGINS));
     TR_TRY(tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
-    return tr_linear_set_problem(m, bias, m->test, &m->test_problem, &m->test_target);
+    return tr_linear_set_problem(m, m->test, &m->test_problem, &m->test_target);
 }
 
 /* ---- the stage ---- */
@@ -464,7 +465,7 @@ static int descent_next_fold(struct tr_linear *m)
     folds_hold_out(m);
     tr_descent_clear_set(d);
     memset(d->weight, 0, d->shared.n * sizeof *d->weight);
-    for (size_t i = 0; i < d->rows.n; i++) d->margin[i] = 0;
+    for (size_t i = 0; i < d->rows.n; i++) d->margin[i] = tr_descent_offset(d, i);
     d->bias = d->margin_of_zeros = 0;
     d->dual = -INFINITY;
     d->steps = 0;
@@ -493,7 +494,7 @@ static int descent_compute(tr_worker *me, void *state)
         for (size_t j = 0; j < d->n_mine; j++) d->weight[d->mine[j]] = tr_real_get(dtype, view->value, j);
         d->bias = m->o->bias ? tr_real_get(dtype, d->initial->value, rows->columns) : 0;
         for (size_t i = 0; i < rows->n; i++) {
-            d->margin[i] = d->bias;
+            d->margin[i] = d->bias + tr_descent_offset(d, i);
             for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
                 d->margin[i] +=
                     tr_real_get(dtype, d->initial->value, rows->column[k]) * (double)rows->value[k];

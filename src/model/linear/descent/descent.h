@@ -169,6 +169,7 @@ struct tr_linear_descent {
     size_t first_row;
     const float *target;     /* target of each row: ±1 or a number */
     const float *row_weight; /* weight of each row; NULL: all are 1 */
+    const float *row_offset; /* offset of each row; NULL: all are 0 */
     /* model of each row; model with slope 0, for conjugate gradients */
     struct tr_row_model *model, *probe;
     /* gradient over this worker's rows, one element per column of `rows` */
@@ -211,6 +212,11 @@ struct tr_linear_descent {
 static inline double tr_descent_weight(const struct tr_linear_descent *d, size_t i)
 {
     return d->row_weight ? (double)d->row_weight[i] : 1;
+}
+
+static inline double tr_descent_offset(const struct tr_linear_descent *d, size_t i)
+{
+    return d->row_offset ? (double)d->row_offset[i] : 0;
 }
 
 /* Returns the slot of a column: its index in gradient, weight, entries and working; UINT32_MAX: this worker does not have it. */

@@ -378,7 +378,9 @@ static int point_find_dual(struct tr_linear *m)
         double y = (double)d->target[i], slope = tr_loss_slope(m->loss, d->margin[i], y, 0);
         double a = -slope * d->project[slope > 0] * (tr_linear_classifies(m) ? y : 1);
         for (int k = 0; k < scales; k++)
-            conjugate[k] += tr_descent_weight(d, i) * m->loss->conjugate(scale[k] * a, y);
+            conjugate[k] += tr_descent_weight(d, i) *
+                            (m->loss->conjugate(scale[k] * a, y) -
+                             scale[k] * slope * d->project[slope > 0] * tr_descent_offset(d, i));
     }
     TR_TRY(descent_sum(m, conjugate, 2));
     for (int k = 0; k < scales && d->at.loss <= d->zeros_loss * (1 + 1e-6); k++) {
@@ -409,7 +411,7 @@ int tr_descent_find_margins(struct tr_linear_descent *d, bool all)
         if (d->set.column[j] != UINT32_MAX) weight[d->set.column[j]] = d->set.weight[j];
     for (size_t i = 0; i < d->rows.n; i++) {
         if (!all && !isnan(d->margin[i])) continue;
-        d->margin[i] = d->bias;
+        d->margin[i] = d->bias + tr_descent_offset(d, i);
         for (uint64_t k = d->rows.begin[i]; k < d->rows.begin[i + 1]; k++)
             d->margin[i] += weight[d->rows.column[k]] * (double)d->rows.value[k];
     }

@@ -4,7 +4,7 @@
  * not at its optimum. The proof needs one pass. It computes the objective of the stored weights in double precision, makes the dual
  * variables feasible, and computes the dual value of the feasible variables u, as slopes dφ/dm:
  *   F* ≥ D(u) = -(1/n) Σ φ*(u) - |X' u / n|² / (2 λ), where Σ u = 0 is required for each output if the bias is free.
- * A projection makes Σ u = 0. If the positive variables have the larger sum they are multiplied by the ratio of the sums, else the
+ * With offsets o of the rows, φ*(u) - u o takes the place of φ*(u). A projection makes Σ u = 0. If the positive variables have the larger sum they are multiplied by the ratio of the sums, else the
  * negative ones; the probabilities of a softmax are mixed with another distribution. The results stay in the domain of φ*.
  *
  * A free bias of a smooth loss is adjusted first. Even if the gap is small, the bias may be off by some hundredths, which changes
@@ -146,7 +146,8 @@ static int proof_find_dual(tr_worker *me, struct proof *s)
                     if (q > 0) conjugate = q * log(q);
                 } else if (u[k] != 0) {
                     u[k] *= s->project[3 * k + (u[k] > 0)];
-                    conjugate = p->loss->conjugate(-u[k] * (tr_linear_classifies(m) ? y : 1), y);
+                    conjugate = p->loss->conjugate(-u[k] * (tr_linear_classifies(m) ? y : 1), y) -
+                                u[k] * tr_row_offset(p, i);
                 }
                 u[k] *= c;
                 block[0] += c * conjugate;
@@ -190,6 +191,7 @@ static int proof_compute(tr_worker *me, void *state)
         n = tr_min_size(BLOCK_ROWS, end - at);
         double *margin = s->settles ? s->margin + (at - first) : s->margin;
         tr_newton_times(p, at, n, s->w, margin);
+        tr_add_offsets(p, at, n, margin);
         if (!s->settles) loss += tr_row_losses(p, at, n, margin, 0);
     }
     if (s->settles) TR_TRY(proof_settle_bias(me, s));

@@ -715,6 +715,7 @@ static int solver_open(struct tr_newton *t)
     TR_TRY(TR_NEW(&t->project, 2 * t->outputs));
     t->factors = factor_choose(&t->o);
     if (t->factors.n > 0) TR_TRY(TR_NEW(&t->factor, t->factors.n * t->factors.side * t->factors.side));
+    tr_add_offsets(p, t->o.first, t->o.n, t->margin);
     if (p->bias && !t->o.bias_l2 && t->o.start != 0) bias_move(t, t->o.start, &(double){1});
     return TR_OK;
 }
@@ -805,6 +806,7 @@ int tr_newton_moved(struct tr_newton *t)
 {
     TR_TRY(tr_columns_fetch(&t->columns, t->w, t->in));
     tr_newton_times(t->problem, t->o.first, t->o.n, t->in, t->margin);
+    tr_add_offsets(t->problem, t->o.first, t->o.n, t->margin);
     if (t->width > 0) newton_axpy(t->o.n * t->outputs, -1, t->shift, t->margin);
     t->state.passes += 1 + t->has_gradient; /* counts a gradient at the old weights, which no step uses */
     t->has_gradient = t->has_factor = t->state.stuck = false;

@@ -19,7 +19,7 @@ static int batches_prepare_count(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     tr_table *count = m->batches.count;
-    TR_TRY(tr_linear_set_problem(m, tr_linear_has_bias(m, me), m->train, &m->problem, &m->target));
+    TR_TRY(tr_linear_set_problem(m, m->train, &m->problem, &m->target));
     return count ? tr_linear_open_view(m, me, m->train, count, TR_VIEW_UPDATE, &m->batches.count_view)
                  : TR_OK;
 }
@@ -630,7 +630,7 @@ static int growing_open(struct tr_linear *m)
     int status = TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, largest));
     if (status == TR_OK) status = TR_NEW(&m->batches.order, (size_t)g->phase[0].iterations);
     if (status == TR_OK && m->test)
-        status = tr_linear_set_problem(m, m->o->bias, m->test, &m->test_problem, &m->test_target);
+        status = tr_linear_set_problem(m, m->test, &m->test_problem, &m->test_target);
     return tr_agree(m->tr, status);
 }
 

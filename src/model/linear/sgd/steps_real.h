@@ -138,7 +138,8 @@ ALWAYS double NAME(margin)(const struct NAME(model) * m, int shape, int kind, si
     const uint32_t *column = p->rows.column;
     const float *value = p->rows.value;
     uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
-    double a = 0, b = 0, c = 0; /* three sums in turn, so that the processor overlaps the additions */
+    double a = tr_row_offset(p, i), b = 0,
+           c = 0; /* three sums in turn, so that the processor overlaps the additions */
     while (k < end) {
         struct visit at = NAME(enter)(m, kind, column[k]);
         do {
@@ -189,14 +190,14 @@ ALWAYS void NAME(move_row)(const struct NAME(model) * m, int shape, int kind, si
     NAME(leave)(m, kind, at, true);
 }
 
-/* Returns x_i · w for a vector that does not change, with the same bits as margin(). */
+/* Returns x_i · w + offset for a vector that does not change, with the same bits as margin(). */
 ALWAYS double NAME(dot)(const struct tr_problem *p, size_t i, const REAL *w)
 {
     const uint32_t *column = p->rows.column;
     const float *value = p->rows.value;
     uint64_t end = p->rows.begin[i + 1];
     uint64_t k = p->rows.begin[i];
-    double a = 0, b = 0, c = 0;
+    double a = tr_row_offset(p, i), b = 0, c = 0;
     for (; k + 3 <= end && value; k += 3) {
         a += (double)value[k] * (double)w[column[k]];
         b += (double)value[k + 1] * (double)w[column[k + 1]];

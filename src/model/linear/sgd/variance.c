@@ -217,8 +217,8 @@ static int variance_open_worker(struct tr_linear *m, double *largest)
 {
     TR_TRY(TR_NEW(&m->margin, TR_LINEAR_MARGINS));
     TR_TRY(TR_NEW(&m->variance->gradient, m->variance->model.n));
-    if (m->test) TR_TRY(tr_linear_set_problem(m, m->o->bias, m->test, &m->test_problem, &m->test_target));
-    TR_TRY(tr_linear_set_problem(m, m->o->bias, m->train, &m->problem, &m->target));
+    if (m->test) TR_TRY(tr_linear_set_problem(m, m->test, &m->test_problem, &m->test_target));
+    TR_TRY(tr_linear_set_problem(m, m->train, &m->problem, &m->target));
     size_t first, end;
     tr_linear_own_rows(m, &first, &end);
     *largest = tr_variance_largest_norm(&m->problem, first, end - first);
