@@ -24,10 +24,10 @@ struct request {
     struct tr_generate_ratings ratings;
     struct tr_generate_docword docword;
     struct tr_generate_dense dense;
-    struct tr_generate_events events;
-    const char *file;       /* value of -o */
-    const char *test;       /* value of -t; may be NULL */
-    const char *vocabulary; /* value of -v; may be NULL */
+    struct tr_generate_table table; /* events, claims */
+    const char *file;               /* value of -o */
+    const char *test;               /* value of -t; may be NULL */
+    const char *vocabulary;         /* value of -v; may be NULL */
 };
 
 /* A kind of data. It consists of units (users, documents or rows); each thread can write a range of units. */
@@ -67,18 +67,25 @@ static int write_dense(const void *state, uint64_t begin, uint64_t end, FILE *ou
 
 static int write_events(const void *state, uint64_t begin, uint64_t end, FILE *out)
 {
-    struct tr_generate_events options = ((const struct request *)state)->events;
+    struct tr_generate_table options = ((const struct request *)state)->table;
     options.first_row += begin;
     options.rows = end - begin;
     return tr_generate_events(&options, out);
 }
 
-enum { CTR, RATINGS, DOCWORD, DENSE, EVENTS, KINDS };
-static const struct kind kinds[KINDS] = {[CTR] = {"rows", write_ctr},
-                                         [RATINGS] = {"ratings", write_ratings},
-                                         [DOCWORD] = {"counts", write_docword},
-                                         [DENSE] = {"rows", write_dense},
-                                         [EVENTS] = {"rows", write_events}};
+static int write_claims(const void *state, uint64_t begin, uint64_t end, FILE *out)
+{
+    struct tr_generate_table options = ((const struct request *)state)->table;
+    options.first_row += begin;
+    options.rows = end - begin;
+    return tr_generate_claims(&options, out);
+}
+
+enum { CTR, RATINGS, DOCWORD, DENSE, EVENTS, CLAIMS, KINDS };
+static const struct kind kinds[KINDS] = {
+    [CTR] = {"rows", write_ctr},           [RATINGS] = {"ratings", write_ratings},
+    [DOCWORD] = {"counts", write_docword}, [DENSE] = {"rows", write_dense},
+    [EVENTS] = {"rows", write_events},     [CLAIMS] = {"rows", write_claims}};
 
 static const struct tr_argument generate_arguments[] = {
     {"-o", TR_ARG_TEXT, AT(file), .value = "FILE",
@@ -142,10 +149,10 @@ static const struct tr_argument dense_arguments[] = {
      .help = "column of csv with the number of the cluster, with which LIBSVM text always begins"},
     {0}};
 
-static const struct tr_argument events_arguments[] = {
-    {"rows", TR_ARG_COUNT, AT(events.rows), .help = "number of rows"},
-    {"seed", TR_ARG_COUNT, AT(events.seed), .help = "the same seed makes the same data"},
-    {"first_row", TR_ARG_COUNT, AT(events.first_row),
+static const struct tr_argument table_arguments[] = {
+    {"rows", TR_ARG_COUNT, AT(table.rows), .help = "number of rows"},
+    {"seed", TR_ARG_COUNT, AT(table.seed), .help = "the same seed makes the same data"},
+    {"first_row", TR_ARG_COUNT, AT(table.first_row),
      .help = "later rows of the same seed follow the same model"},
     {0}};
 
@@ -158,10 +165,15 @@ static const struct tr_variant variants[KINDS + 1] = {
                  ratings_arguments},
     [DOCWORD] = {"docword", "a bag of words in UCI's format, from hidden topics.", docword_arguments},
     [DENSE] = {"dense", "rows of numbers in clusters.", dense_arguments},
-    [EVENTS] = {
-        "events",
-        "a table for trees: csv of 28 numbers and a label, 0 or 1, that no linear model of them predicts.",
-        events_arguments}};
+    [EVENTS] =
+        {"events",
+         "a table for trees: csv of 28 numbers and a label, 0 or 1, that no linear model of them predicts.",
+         table_arguments},
+    [CLAIMS] = {
+        "claims",
+        "insurance policies with their exposures and claims: csv, whose numbers of claims and amounts have "
+        "means that are products of factors.",
+        table_arguments}};
 
 /* ---- files ---- */
 
@@ -346,7 +358,8 @@ static void output_measure(const struct request *request, struct output *job)
         job->lines = request->docword.tokens;
         break;
     case DENSE: job->units = job->lines = request->dense.rows; break;
-    case EVENTS: job->units = job->lines = request->events.rows; break;
+    case EVENTS:
+    case CLAIMS: job->units = job->lines = request->table.rows; break;
     }
 }
 
@@ -373,6 +386,7 @@ static int generate(struct request *request)
                  (unsigned)request->docword.words, (unsigned long long)job.lines);
         job.header = header;
     }
+    if (request->kind == &kinds[CLAIMS]) job.header = tr_generate_claims_header;
     TR_TRY(write_file(&job));
     if (!second) return TR_OK;
     if (request->vocabulary)
@@ -394,18 +408,18 @@ static int generate_command(struct tr_arguments *arguments, void *options)
 
 const struct tr_cli_command tr_generate_command = {
     .syntax = {.command = "generate",
-               .expected = "ctr, ratings, docword, dense or events",
+               .expected = "ctr, ratings, docword, dense, events or claims",
                .options = generate_arguments,
                .variants = variants},
     .brief = "make artificial data to try things with",
-    .usage = "trireme generate ctr|ratings|docword|dense|events -o FILE [KEY=value ...]",
+    .usage = "trireme generate ctr|ratings|docword|dense|events|claims -o FILE [KEY=value ...]",
     .about = "Writes artificial data. k, M and G behind a number mean thousands, millions and billions. The "
              "values of the keys below are the defaults.",
     .defaults = &(const struct request){.ctr = TR_GENERATE_DEFAULTS,
                                         .ratings = TR_GENERATE_RATINGS,
                                         .docword = TR_GENERATE_DOCWORD,
                                         .dense = TR_GENERATE_DENSE,
-                                        .events = TR_GENERATE_EVENTS},
+                                        .table = TR_GENERATE_TABLE},
     .options_size = sizeof(struct request),
     .run = generate_command,
 };

@@ -8,7 +8,15 @@
 #include "base/base.h"
 
 /* Streams of random numbers: each purpose has its own, which is a part of the seed. */
-enum made_stream { MADE_ROWS = 1, MADE_PILOT, MADE_RATINGS, MADE_TOKENS, MADE_DENSE, MADE_EVENTS };
+enum made_stream {
+    MADE_ROWS = 1,
+    MADE_PILOT,
+    MADE_RATINGS,
+    MADE_TOKENS,
+    MADE_DENSE,
+    MADE_EVENTS,
+    MADE_CLAIMS
+};
 
 /* ---- options ---- */
 
@@ -601,7 +609,7 @@ int tr_generate_dense(const struct tr_generate_dense *o, FILE *out)
     return lines_close(&lines, status);
 }
 
-int tr_generate_events(const struct tr_generate_events *o, FILE *out)
+int tr_generate_events(const struct tr_generate_table *o, FILE *out)
 {
     enum { NUMBERS = 28, TAILS = 8 };
     struct lines lines;
@@ -624,6 +632,52 @@ int tr_generate_events(const struct tr_generate_events *o, FILE *out)
         double margin = x[0] * x[1] + sin(2 * x[2]) + 0.7 * step - 0.5 * x[21] + 0.4 * x[4] * x[4] +
                         0.3 * x[5] * x[6] * x[7] - 0.2;
         p = print_whole(p, tr_rng_uniform(&rng) < logistic(margin));
+        *p++ = '\n';
+        status = lines_add(&lines, p);
+    }
+    return lines_close(&lines, status);
+}
+
+/* ---- claims ---- */
+
+const char tr_generate_claims_header[] =
+    "age,region,car,power,exposure,log_exposure,claims,severity,premium\n";
+
+int tr_generate_claims(const struct tr_generate_table *o, FILE *out)
+{
+    enum { FIELDS = 9, POWERS = 9 };
+    static const char *const ages[] = {"adult", "young", "senior"}, *const regions[] = {"country", "city"},
+                             *const cars[] = {"new", "old"};
+    static const double of_age[2][3] = {{0, 0.8, 0.4}, {0, 0.5, 0.3}};
+    struct lines lines;
+    TR_TRY(CHECK_RANGES({"rows", (double)o->rows, 1, INFINITY}));
+    TR_TRY(lines_open(&lines, FIELDS * FIELD_BYTES, out));
+    int status = TR_OK;
+    for (uint64_t row = 0; row < o->rows && status == TR_OK; row++) {
+        struct tr_rng rng;
+        char *p = lines.text;
+        tr_rng_seed(&rng, o->seed, o->first_row + row, MADE_CLAIMS);
+        uint64_t age = tr_rng_below(&rng, 3), region = tr_rng_below(&rng, 2), car = tr_rng_below(&rng, 2),
+                 power = 40 + 20 * tr_rng_below(&rng, POWERS), days = 1 + tr_rng_below(&rng, 365), claims = 0;
+        double exposure = (double)llround((double)days / 365 * 1e4) / 1e4, kilowatts = 0.01 * (double)power,
+               city = (double)region, old = (double)car, amount = 0;
+        double frequency = exp(-0.7 + of_age[0][age] + 0.7 * city - 0.5 * old + 0.5 * kilowatts),
+               mean = exp(7 + of_age[1][age] + 0.3 * city - 0.6 * old + 0.4 * kilowatts);
+        /* the claims are the events of a Poisson process before the end of the exposure */
+        for (double time = 0; (time -= log(1 - tr_rng_uniform(&rng)) / frequency) < exposure; claims++)
+            amount -= mean / 2 * log((1 - tr_rng_uniform(&rng)) * (1 - tr_rng_uniform(&rng)));
+        p += sprintf(p, "%s,%s,%s,", ages[age], regions[region], cars[car]);
+        p = print_decimal(p, (int64_t)power, 2);
+        *p++ = ',';
+        p = print_decimal(p, llround(exposure * 1e4), 4);
+        *p++ = ',';
+        p = print_decimal(p, llround(log(exposure) * 1e6), 6);
+        *p++ = ',';
+        p = print_whole(p, claims);
+        *p++ = ',';
+        if (claims > 0) p = print_decimal(p, llround(amount / (double)claims * 100), 2);
+        *p++ = ',';
+        p = print_decimal(p, llround(amount / exposure * 100), 2);
         *p++ = '\n';
         status = lines_add(&lines, p);
     }

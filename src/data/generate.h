@@ -1,4 +1,4 @@
-/* Artificial data for tests and examples: clicks, ratings, bags of words, dense clusters, events. Data depend only on the seed and
+/* Artificial data for tests and examples: clicks, ratings, bags of words, dense clusters, events, claims. Data depend only on the seed and
  * the options. Any range of rows can be generated without the others, in memory that does not grow with the rows.
  *
  * All functions write text. TR_ERR_CONFIG: invalid options; TR_ERR_IO: writing fails. TR_GENERATE_... are the default options. */
@@ -118,18 +118,33 @@ int tr_generate_dense(const struct tr_generate_dense *options, FILE *out);
 
 /* ---- events: a table for trees ---- */
 
-struct tr_generate_events {
-    /* number of rows, number of the first row, and seed, as in struct tr_generate_options */
+/* Options of tables: number of rows, number of the first row, and seed, as in struct tr_generate_options. */
+struct tr_generate_table {
     uint64_t rows, first_row, seed;
 };
 
-#define TR_GENERATE_EVENTS                                                                                   \
+#define TR_GENERATE_TABLE                                                                                    \
     {                                                                                                        \
         .rows = 500000, .seed = 1                                                                            \
     }
 
 /* Writes CSV of 29 columns: 20 normally distributed numbers, 8 positive numbers with long tails, and a label 0 or 1. The
  * probability of 1 depends on products, squares, sines and steps of 12 of the numbers, so that no linear model fits it. */
-int tr_generate_events(const struct tr_generate_events *options, FILE *out);
+int tr_generate_events(const struct tr_generate_table *options, FILE *out);
+
+/* ---- claims: insurance policies, for regression with a log link ---- */
+
+/* The names of the columns. */
+extern const char tr_generate_claims_header[];
+
+/* Writes CSV, without tr_generate_claims_header; a row is a policy. exposure: its time in years, up to 1. claims: Poisson numbers
+ * with the mean exposure × e^f. severity: mean amount of its claims, empty without claims; amounts have a gamma distribution of
+ * shape 2 and mean e^s. premium: sum of amounts / exposure, with mean e^(f + s). Per factor:
+ *
+ *              (constant)  age young  age senior  region city  car old   power (in 100 kW)
+ *          f      -0.7        0.8         0.4         0.7        -0.5          0.5
+ *          s       7          0.5         0.3         0.3        -0.6          0.4
+ */
+int tr_generate_claims(const struct tr_generate_table *options, FILE *out);
 
 #endif

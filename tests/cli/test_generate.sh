@@ -64,7 +64,7 @@ expect 64 "documents: 0" generate docword -o b documents=0
 expect 64 "expected csv or libsvm" generate dense -o b format=text
 expect 64 "clusters: 0" generate dense -o b clusters=0
 expect 64 "add -o FILE" generate ctr rows=5
-expect 64 "expected ctr, ratings, docword, dense or events" generate
+expect 64 "expected ctr, ratings, docword, dense, events or claims" generate
 expect 73 "is a folder" generate ctr -o new rows=5
 expect 73 "is a file" generate ctr -o end.svm/b rows=5
 [ ! -e b ] && [ ! -e b.part ] && [ ! -e c ] || fail "a failed call left a file"

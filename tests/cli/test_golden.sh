@@ -44,6 +44,7 @@ small_data() {
     make ctr -o datasets/ctr.svm rows=5k features=20k nonzeros=50
     make events -o datasets/events.train.csv rows=5k
     make events -o datasets/events.test.csv rows=1k first_row=5k
+    make claims -o datasets/claims.csv rows=2k
     [ ! -d "$data/a9a" ] || for file in a9a a9a.t; do thin a9a/$file.gz 4 datasets/a9a; done
     [ ! -d "$data/ml-100k" ] || for file in u1.base u1.test; do thin ml-100k/$file.gz 4 datasets/ml-100k; done
     [ ! -d "$data/letter" ] || {
@@ -122,6 +123,7 @@ predicted() {
     a9a | ensemble | straggler | svrg) echo --margin datasets/a9a/a9a.t.gz ;;
     ctr) echo --margin datasets/ctr.svm ;;
     ctr-small | lasso) echo --margin datasets/ctr-small.test.svm ;;
+    claims) echo --margin datasets/claims.csv ;;
     kmeans) echo --distance datasets/clusters/test.csv ;;
     higgs-trees) echo --margin datasets/events.test.csv ;;
     letter-trees) echo --margin datasets/letter/letter-recognition.data ;;
