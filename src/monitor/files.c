@@ -279,12 +279,14 @@ int tr_status_write(struct tr_status_file *s)
         if (status == TR_OK) atomic_store(&current[s->guard - 1], w);
     }
     s->stale = status != TR_OK;
+    s->took = tr_now() - s->written;
     return status;
 }
 
-bool tr_status_due(const struct tr_status_file *s)
+bool tr_status_due(const struct tr_status_file *s, bool changed)
 {
-    return s->stale || tr_now() - s->written >= 1;
+    double apart = !changed ? 1 : s->took > 1e-3 ? fmin(1, 9 * s->took) : 0;
+    return s->stale || tr_now() - s->written >= apart;
 }
 
 /* ---- reading the files of other runs ---- */

@@ -71,7 +71,7 @@ static int poll(void *what, int *did)
 {
     struct tr_monitor *m = what;
     (void)did;
-    if (!m->status.stale && tr_status_due(&m->status)) (void)renew_status(m);
+    if (!m->status.stale && tr_status_due(&m->status, false)) (void)renew_status(m);
     return TR_OK;
 }
 
@@ -101,7 +101,8 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
     struct tr_record *r = &m->record;
     struct tr_account *a = &r->account;
     double target = m->tr->job->solve.target, before = a->last.evaluation.objective;
-    if (tr_context_continues(m->tr)) return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
+    if (tr_context_continues(m->tr))
+        return tr_status_due(&m->status, false) ? tr_status_write(&m->status) : TR_OK;
     struct tr_progress_row *row = &a->last;
     *row = *seen;
     row->seconds = tr_now() - r->entered; /* since training began */
@@ -125,7 +126,7 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
     tr_display_row(&m->logged, stage, row);
     estimate_time_left(m);
     TR_TRY(tr_metrics_add(&m->metrics, row));
-    return tr_status_due(&m->status) ? renew_status(m) : TR_OK;
+    return tr_status_due(&m->status, false) ? renew_status(m) : TR_OK;
 }
 
 static void end_rows(struct tr_monitor *m)
@@ -154,7 +155,7 @@ static int on_loading(void *who, const struct tr_loading *loading)
     struct tr_monitor *m = who;
     m->record.loaded = loading->total > 0 ? loading->done / loading->total : 1;
     tr_display_loading(&m->display, loading);
-    return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
+    return tr_status_due(&m->status, false) ? tr_status_write(&m->status) : TR_OK;
 }
 
 /* ---- continuing from a checkpoint ---- */
@@ -538,9 +539,9 @@ int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_
     return status;
 }
 
-int tr_tasks_folder_renew(struct tr_tasks_folder *f, bool at_once)
+int tr_tasks_folder_renew(struct tr_tasks_folder *f, bool changed)
 {
-    return at_once || tr_status_due(&f->status) ? tr_status_write(&f->status) : TR_OK;
+    return tr_status_due(&f->status, changed) ? tr_status_write(&f->status) : TR_OK;
 }
 
 int tr_tasks_folder_close(struct tr_tasks_folder **folder, uint64_t readings, int status)

@@ -155,8 +155,8 @@ struct tr_tasks_folder;
 int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_t n, bool continues,
                          struct tr_tasks_folder **folder);
 
-/* Writes status.json: always if at_once, else only if a second has passed since the last time. */
-int tr_tasks_folder_renew(struct tr_tasks_folder *folder, bool at_once);
+/* Writes status.json if it is due. changed: the state of a task has changed. */
+int tr_tasks_folder_renew(struct tr_tasks_folder *folder, bool changed);
 
 /* Records how the job ended, prints the table of tasks, and frees the folder (*folder may be NULL). readings: number of times that
  * training data were read for several tasks. Returns the status; if it is TR_OK, the status of writing the record. */

@@ -79,7 +79,7 @@ struct tr_last_words {
 struct tr_status_file {
     const struct tr_record *record;
     char *path, *temporary;
-    double written;                /* tr_now() of the last attempt to write the file */
+    double written, took;          /* last attempt to write the file: tr_now(), and its duration */
     bool stale;                    /* the last attempt failed */
     int guard;                     /* 1 + index in current[] (files.c); 0: tr_status_guard() was not called */
     struct tr_last_words words[2]; /* signal handlers use one while the other is prepared */
@@ -91,8 +91,9 @@ void tr_status_close(struct tr_status_file *status);
 
 int tr_status_write(struct tr_status_file *status);
 
-/* Returns whether the file should be written again: after a second, or after a failure. */
-bool tr_status_due(const struct tr_status_file *status);
+/* Returns whether the file should be written again: after a second, or after a failure; if something has changed, at once, or, if
+ * writing takes more than a millisecond, as soon as it takes at most a tenth of the time. */
+bool tr_status_due(const struct tr_status_file *status, bool changed);
 
 /* Installs handlers of SIGTERM and SIGINT, unless the process has some, which record in status.json that the signal ended the job.
  * A process can have two such files: of a task, and of the job of that task. */

@@ -302,7 +302,11 @@ UNIT_CASE(status_says_how_it_goes_and_ends)
     ck_json(contents("status.json"));
     ck_contains(contents("status.json"), "\"state\": \"starting\",\n  \"name\": \"job \\\"7\\\"\"");
     ck_contains(contents("status.json"), "\"status\": null,\n  \"error\": null");
-    ck_assert(!tr_status_due(&s));
+    ck_assert(!tr_status_due(&s, false));
+    s.took = 1e-4;
+    ck_assert(tr_status_due(&s, true));
+    s.took = 10; /* as the status of many tasks */
+    ck_assert(!tr_status_due(&s, true));
     record.state = TR_FAILED;
     record.error = "line\none";
     ck_ok(tr_status_write(&s));
