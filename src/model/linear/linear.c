@@ -363,7 +363,8 @@ static int solver_train(struct tr_linear *m)
     return tr_run(m->tr, &stage);
 }
 
-/* Trains the model. Prints a note if the last evaluation, the only one that is always exact, misses solve.target_gap. */
+/* Trains the model. Prints a note if the last evaluation, the only one that is always exact, misses solve.target_gap or
+ * has no gap. */
 static int linear_train(void *model)
 {
     struct tr_linear *m = model;
@@ -372,6 +373,15 @@ static int linear_train(void *model)
     TR_TRY(solver_train(m));
     if (m->solver == &tr_linear_dual || m->solver == &tr_linear_dual_classes) TR_TRY(tr_linear_dual_prove(m));
     TR_TRY(tr_linear_check_worth(m));
+    if (goal > 0 && isnan(m->last.gap)) {
+        const char *proves = m->o->l1 > 0 ? "solve.method descent proves one"
+                             : m->l2 > 0  ? "solve.method newton proves one, from this model with model.init"
+                                          : "without model.l2 and model.l1 no method can prove one";
+        tr_say(
+            m->tr,
+            "note:          solve.target_gap %g has no effect, because this solve.method computes no gap: %s",
+            goal, proves);
+    }
     if (goal > 0 && m->last.gap > goal) {
         char gap[64] = "nothing is proven yet";
         if (isfinite(m->last.gap))
