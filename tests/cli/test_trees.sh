@@ -42,7 +42,7 @@ table 1000 2 >table.test.csv
 cat >job.yaml <<END
 data: {train: all.class.csv}
 model: {type: trees, leaves: 15}
-solve: {epochs: 40}
+solve: {epochs: 40, rate: 0.1}
 report: {progress: no}
 END
 
@@ -254,6 +254,21 @@ for name in absolute huber quantile; do holds "$name" "$(of ${name}1 test_rmse) 
 run below 1 job.yaml data.train=all.number.csv model.objective=quantile model.quantile=0.9
 "$trireme" predict below all.number.csv | paste -d, - all.number.csv | awk -F, '{ n += $7 < $1 } END { exit !(n > 3500 && n < 3700) }' || fail "not nine of ten rows lie below the quantile 0.9"
 holds "rows with large gradients" "$(of goss1 test_accuracy) > 0.94"
+
+# ---- solve.rate auto: 0.1 times the root of the rows per epoch, divided by 40 for numbers and by 160 for classes ----
+printf 'model: {type: trees, leaves: 4}\nreport: {progress: no}\n' >rates.yaml
+while read -r expected file epochs; do
+    run rate 2 rates.yaml data.train=$file solve.epochs=$epochs
+    near "$(of rate rate)" $expected 1e-9 || fail "rate of $file, $epochs epochs: $(of rate rate), expected $expected"
+done <<END
+0.2 all.number.csv 25
+0.1 all.number.csv 200
+0.2 all.class.csv 6
+0.1 all.class.csv 40
+0.3 all.number.csv 2
+END
+run rate_given 1 rates.yaml data.train=all.number.csv solve.epochs=2 solve.rate=0.3
+same_trees rate rate_given
 
 # ---- constraints, and more trees for a model ----
 for ranks in 1 3; do run monotone$ranks $ranks job.yaml data.train=all.number.csv data.test=test.all.number.csv "model.monotone={4: up, 1: down}" ranks.node_size=$((ranks == 3)); done

@@ -213,8 +213,8 @@ bool tr_scan_begin(const struct tr_trees *m, const struct tr_leaf_sums *leaf, do
                           .row = (float)rows,
                           .all_gradient = (float)G,
                           .all_curvature = (float)H,
-                          .l2 = (float)m->o->l2,
-                          .parent = (float)(G * G / (H + m->o->l2)),
+                          .l2 = (float)m->l2,
+                          .parent = (float)(G * G / (H + m->l2)),
                           .low = leaf->low,
                           .high = leaf->high};
     if (m->direction) s->parent = child_gain(s, s->all_gradient, s->all_curvature, s->l2, &value);
@@ -695,7 +695,7 @@ static int grow_divide(struct tr_trees *m, struct leaf *leaf)
         double bound = 0;
         for (int k = 0; k < 2; k++) {
             double value = -((double)tr_pair_gradient(sum[k]) * m->tree.units.gradient) /
-                           fmax(grow_curvature(m, sum[k]) + m->o->l2, 1e-30);
+                           fmax(grow_curvature(m, sum[k]) + m->l2, 1e-30);
             bound += fmin(fmax(value, (double)left->sums.low), (double)left->sums.high) / 2;
         }
         *(up ? &left->sums.high : &left->sums.low) = (float)bound;
@@ -824,7 +824,7 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
     }
     /* Values of leaves are computed from full gradients, not from those that were rounded to few bits for the histograms. Each
      * gradient is rounded to a multiple of a small step, so sums do not depend on the order of addition. */
-    double part, rate = m->o->rate * pow(1 - m->o->decay, (double)m->tree.round);
+    double part, rate = m->rate * pow(1 - m->o->decay, (double)m->tree.round);
     double step_g = m->tree.units.gradient * 0x1p-20, step_h = m->tree.units.curvature * 0x1p-20;
     float by_g = (float)(1 / step_g), by_h = (float)(1 / step_h), gradient[TR_GRADIENTS],
           curvature[TR_GRADIENTS];
@@ -840,7 +840,7 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, g->sums, 2 * g->leaves));
     for (size_t k = 0; k < g->leaves; k++) {
         double G = (double)g->sums[2 * k] * step_g, H = (double)g->sums[2 * k + 1] * step_h;
-        g->node[g->leaf[k]->node].number = (float)(-G / fmax(H + m->o->l2, 1e-30));
+        g->node[g->leaf[k]->node].number = (float)(-G / fmax(H + m->l2, 1e-30));
         g->note[g->leaf[k]->node] = (struct tr_node_note){0, (float)H};
     }
     if (tr_trees_is_quantile(m, &part)) TR_TRY(leaves_renew(m, part));

@@ -245,6 +245,25 @@ static int choose_shape(struct tr_trees *m)
     return TR_OK;
 }
 
+/* Sets the rate. The default grows with the rows per round, because a leaf with many rows can be trusted. Classes overfit sooner than
+ * numbers: the factors and limits are those that were best on public data. */
+static int choose_rate(struct tr_trees *m)
+{
+    bool classes = tr_trees_classify(m);
+    double rows = (double)m->total_rows, epochs = tr_job_number(m->job, "solve.epochs");
+    m->rate = m->o->rate == TR_JOB_AUTO ? 0.1 : m->o->rate;
+    if (m->o->rate != TR_JOB_AUTO || !(classes || m->loss == &tr_loss_linear)) return TR_OK;
+    if (m->weight) {
+        rows = 0;
+        for (size_t i = 0; i < m->train->rows.n; i++) rows += m->weight[i] > 0;
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &rows, 1));
+    }
+    double part = rows / epochs / (classes ? 160 : 40);
+    m->rate = fmin(fmax(0.1 * sqrt(part), 0.1), classes ? 0.2 : 0.3);
+    tr_say(m->tr, "rate:          %.3g", m->rate);
+    return tr_report_figure(m->tr, "rate", m->rate);
+}
+
 static int trees_open_rows(struct tr_trees *m)
 {
     const struct tr_loss *loss = tr_objective_losses[m->o->objective]; /* NULL: model.objective is auto */
@@ -280,6 +299,8 @@ static int trees_open_rows(struct tr_trees *m)
     TR_TRY(tr_agree(m->tr, tr_test_metrics_choose(m->tr, &m->metrics)));
     TR_TRY(tr_agree(m->tr, describe_data(m)));
     TR_TRY(tr_agree(m->tr, tr_trees_weigh(m)));
+    TR_TRY(tr_agree(m->tr, choose_rate(m)));
+    m->l2 = m->o->l2 != TR_JOB_AUTO ? m->o->l2 : m->loss == &tr_loss_softmax ? 0 : 1;
     return initial_read(m);
 }
 
@@ -1053,7 +1074,8 @@ static const tr_option options[] = {
              "differ from the most frequent number are ignored"},
     {"model.min_weight", TR_KIND_REAL, AT(min_weight), "1e-3",
      .help = "minimum sum of second derivatives of a leaf"},
-    {"model.l2", TR_KIND_REAL, AT(l2), "1", .help = "L2 regularization of the values of leaves"},
+    {"model.l2", TR_KIND_REAL, AT(l2), "auto", .words = TR_WORDS("auto"),
+     .help = "L2 regularization of the values of leaves; auto = 0 for softmax, otherwise 1"},
     {"model.gamma", TR_KIND_REAL, AT(gamma), "0", .help = "minimum gain of a split"},
     {"model.category_values", TR_KIND_INTEGER, AT(category_values), "8", .least = 1, .most = TR_SPLIT_VALUES,
      .help =
@@ -1065,8 +1087,9 @@ static const tr_option options[] = {
     {"model.category_smoothing", TR_KIND_REAL, AT(category_smoothing), "5",
      .help = "added to the sum of second derivatives when values of a category are sorted by mean gradient; "
              "values with fewer rows are ignored"},
-    {"solve.rate", TR_KIND_REAL, AT(rate), "0.1", .above = true, .most = 1,
-     .help = "learning rate: factor of the values of leaves"},
+    {"solve.rate", TR_KIND_REAL, AT(rate), "auto", .above = true, .most = 1, .words = TR_WORDS("auto"),
+     .help = "learning rate: factor of the values of leaves; auto grows with the rows per epoch, from 0.1 to "
+             "0.2 for classes and to 0.3 for model.objective squared; others have 0.1"},
     {"solve.decay", TR_KIND_REAL, AT(decay), "0", .most = 1,
      .help = "decrease of solve.rate per round, as a share"},
     {"solve.row_share", TR_KIND_REAL, AT(rows), "1", .above = true, .most = 1,

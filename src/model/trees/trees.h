@@ -316,6 +316,7 @@ struct tr_trees {
     int8_t *direction;   /* model.monotone, per column: 1 up, -1 down, 0 free; NULL: no constraints */
     size_t initial;      /* number of trees of model.init */
 
+    double rate, l2;   /* solve.rate and model.l2, or their automatic values */
     double least_gain; /* splits with a smaller gain are due to rounding */
 
     double shape;                   /* of the loss; NaN: an older model, which does not contain it */
