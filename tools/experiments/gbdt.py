@@ -1,10 +1,12 @@
 """Gradient boosted trees beside XGBoost, LightGBM and scikit-learn, where they are installed (packages python3-xgboost,
-python3-sklearn): the same number of trees and leaves on the same data. Then the bytes that ranks send, and the minimum."""
+python3-sklearn) or in the folder TRIREME_PEERS: the same number of trees and leaves on the same data. Then the bytes that ranks
+send, and the minimum."""
 import math, os, shutil, statistics, subprocess, sys, time
 
 from experiments.common import ENV, OUT, TRIREME, generated_as, goal, interleaved, public_data, run, table, train, write_csv
 
 TREES, LEAVES = 100, 31
+PEERS = {"PYTHONPATH": os.pathsep.join(filter(None, map(ENV.get, ("TRIREME_PEERS", "PYTHONPATH"))))}
 PEER = """
 import os, sys, time
 who, train, test, kind, trees, leaves, threads = sys.argv[1:8]
@@ -65,13 +67,13 @@ def peers():
     found = {}
     for module, who in (("xgboost", "xgboost"), ("lightgbm", "lightgbm"), ("sklearn.ensemble", "scikit-learn")):
         for python in (sys.executable, "/usr/bin/python3"):
-            if who not in found and subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode == 0:
+            if who not in found and subprocess.run([python, "-c", f"import {module}"], capture_output=True, env=ENV | PEERS).returncode == 0:
                 found[who] = python
     return found
 
 
 def fit_peer(who, python, data, kind, threads):
-    env = ENV | {name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    env = ENV | PEERS | {name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     words = [python, "-c", PEER, who, *data, kind, str(TREES), str(LEAVES), str(threads)]
     done = subprocess.run(words, env=env, capture_output=True, text=True)
     if done.returncode:
