@@ -91,8 +91,8 @@ void tr_status_close(struct tr_status_file *status);
 
 int tr_status_write(struct tr_status_file *status);
 
-/* Returns whether the file should be written again: after a second, or after a failure; if something has changed, at once, or, if
- * writing takes more than a millisecond, as soon as it takes at most a tenth of the time. */
+/* Returns whether the file should be written again: after a second, or after a failure; after a change at once, or, if writing takes
+ * more than a millisecond, as soon as it takes at most a tenth of the time. */
 bool tr_status_due(const struct tr_status_file *status, bool changed);
 
 /* Installs handlers of SIGTERM and SIGINT, unless the process has some, which record in status.json that the signal ended the job.

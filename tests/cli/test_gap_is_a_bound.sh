@@ -20,10 +20,10 @@ cells() {
     grep 'cells:' result | sed "s/^/on $1 ranks: /; s/on 1 ranks/on 1 rank/"
 }
 # Cells that differ in one property only have numbers that differ by small even numbers, so three of five parts have each pair of
-# properties. Other ranks try fewer cells, because their processes share the processors: every 45th and every 243th.
+# properties. Other ranks try fewer cells, because their processes share the processors: every 17th and every 91st.
 for part in ${PARTS:-0 2 4}; do cells "${RANKS:-1}" 5 $part; done
-cells 2 45 3
-cells 8 243 7
+cells 2 17 5
+cells 8 91 7
 
 # ---- y × 1000 multiplies predictions, y + 1000 shifts them, by the defaults ----
 
