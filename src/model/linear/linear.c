@@ -157,8 +157,10 @@ static int linear_check_data(const struct tr_linear *m)
         return tr_fail(TR_ERR_DATA, "%s, and there are more than %d: expected classes, or model.type linear",
                        tr_data_third_label(train), TR_LINEAR_CLASSES);
     if (m->outputs > 1 && train->has_offsets)
-        return tr_fail(TR_ERR_CONFIG, "%s: data.offset is for models of one output: %s",
-                       tr_job_where(m->job, "data.offset"), tr_data_third_label(train));
+        return tr_fail(
+            TR_ERR_CONFIG, "%s: data.offset is for models of one output: %s",
+            tr_job_where(m->job, tr_job_given(m->job, "data.offset") ? "data.offset" : "data.columns"),
+            tr_data_third_label(train));
     if (m->outputs > 1 && !m->solver->many_outputs)
         return tr_fail(TR_ERR_DATA, "%s: expected two kinds for solve.method %s", tr_data_third_label(train),
                        methods[m->method].name);

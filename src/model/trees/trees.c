@@ -293,8 +293,9 @@ static int trees_open_rows(struct tr_trees *m)
     TR_TRY(tr_agree(m->tr, choose_shape(m)));
     m->outputs = m->loss->joint ? tr_max_size(train->labels, 2) : 1;
     if (m->loss->joint && train->has_offsets)
-        return tr_fail(TR_ERR_CONFIG, "%s: data.offset is for models of one output, not for softmax",
-                       tr_job_where(m->job, "data.offset"));
+        return tr_fail(
+            TR_ERR_CONFIG, "%s: data.offset is for models of one output, not for softmax",
+            tr_job_where(m->job, tr_job_given(m->job, "data.offset") ? "data.offset" : "data.columns"));
     m->metrics = metrics_of(m);
     TR_TRY(tr_agree(m->tr, tr_test_metrics_choose(m->tr, &m->metrics)));
     TR_TRY(tr_agree(m->tr, describe_data(m)));
