@@ -145,8 +145,8 @@ UNIT_CASE(dual_passes_reach_the_optimum)
         float norm[ROWS], a[ROWS] = {0};
         uint32_t order[ROWS];
         for (uint32_t i = 0; i < ROWS; i++) order[i] = (i * 7) % ROWS;
-        tr_row_norms(&f.problem, 0, ROWS, norm);
-        for (int pass = 0; pass < 400; pass++) tr_dual_pass(&f.problem, order, ROWS, 1, norm, a, w, false);
+        tr_row_norms(&f.problem, NULL, 0, ROWS, norm);
+        for (int pass = 0; pass < 400; pass++) tr_dual_pass(&f.problem, order, ROWS, 1, NULL, norm, a, w);
         for (int i = 0; i < ROWS; i++)
             for (uint64_t z = f.begin[i]; z < f.begin[i + 1]; z++)
                 sum[f.column[z]] += (classifies(models[k]) ? (double)f.label[i] : 1) * (double)a[i] *
@@ -187,7 +187,7 @@ UNIT_CASE(dual_passes_of_several_classes_reach_the_optimum)
         struct tr_class_block block[2] = {{0, k % 2 ? 2 : CLASSES}, {2, k % 2 ? CLASSES - 2 : 0}};
         for (size_t i = 0; softmax && i < ROWS; i++)
             a[0][i * CLASSES + i % CLASSES] = zeros[i * CLASSES + i % CLASSES] = 1;
-        tr_row_norms(&f.problem, 0, ROWS, norm);
+        tr_row_norms(&f.problem, NULL, 0, ROWS, norm);
         for (int pass = 0; pass < 600; pass++)
             for (int b = 0; b < 2; b++)
                 tr_dual_pass_classes(&f.problem, block[b], 0, order, ROWS, 1, norm, a[b], room, w);
@@ -269,6 +269,8 @@ static void pass_over(const struct tr_problem *p, float *norm, double *w64, doub
     uint32_t order[MANY_ROWS];
     float *w32, *a;
     double *room;
+    uint8_t *code;
+    ck_ok(TR_NEW(&code, p->keys + 1));
     ck_ok(TR_NEW(&w32, all));
     ck_ok(TR_NEW(&a, MANY_ROWS * outputs));
     ck_ok(TR_NEW(&room, 3 * outputs));
@@ -278,14 +280,18 @@ static void pass_over(const struct tr_problem *p, float *norm, double *w64, doub
     tr_margins(p, FIRST, n, w, margin);
     tr_row_slopes(p, FIRST, n, margin);
     tr_add_rows(p, FIRST, n, margin, 1e-3, NULL, NULL, w);
-    tr_row_norms(p, 0, MANY_ROWS, norm);
+    tr_row_norms(p, NULL, 0, MANY_ROWS, norm);
+    struct tr_spread spread = {code, 0.01f};
+    for (size_t j = 0; j <= p->keys; j++) code[j] = (uint8_t)(j * 37);
     for (int turn = 0; turn < 2; turn++) {
+        if (turn) tr_row_norms(p, &spread, 0, MANY_ROWS, norm);
         if (outputs > 1)
             tr_dual_pass_classes(p, (struct tr_class_block){0, outputs}, 0, order, MANY_ROWS, 1, norm, a,
                                  room, w);
-        else tr_dual_pass(p, order, MANY_ROWS, 1, norm, a, w, turn);
+        else tr_dual_pass(p, order, MANY_ROWS, 1, turn ? &spread : NULL, norm, a, w);
     }
     for (size_t j = 0; j < all && p->dtype == TR_F32; j++) w64[j] = (double)w32[j];
+    free(code);
     free(w32);
     free(a);
     free(room);

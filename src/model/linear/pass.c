@@ -3,7 +3,6 @@
 
 #include <cblas.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,14 +69,12 @@ static void dual_set_row(const struct tr_problem *p, size_t i, struct tr_class_b
 
 #define REAL    float
 #define REALS   f32s
-#define BITS    uint32_t
 #define GEMM    cblas_sgemm
 #define NAME(x) x##_f32
 #include "pass_real.h"
 
 #define REAL    double
 #define REALS   f64s
-#define BITS    uint64_t
 #define GEMM    cblas_dgemm
 #define NAME(x) x##_f64
 #include "pass_real.h"
@@ -149,21 +146,16 @@ void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const doubl
 }
 
 void tr_dual_pass(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
-                  const float *norm, float *a, void *w, bool shared)
+                  const struct tr_spread *spread, const float *norm, float *a, void *w)
 {
-    if (shared) TR_BY_TYPE(p->dtype, dual_pass_shared, p, order, n, sigma, norm, a, w);
+    if (spread) TR_BY_TYPE(p->dtype, dual_pass_spread, p, order, n, sigma, spread, norm, a, w);
     else TR_BY_TYPE(p->dtype, dual_pass, p, order, n, sigma, norm, a, w);
 }
 
-void tr_add_row_shared(const struct tr_problem *p, size_t i, void *w)
+void tr_dual_merge(const struct tr_problem *p, const struct tr_spread *spread, size_t first, size_t n,
+                   void *copies, size_t stride, size_t copied, void *w)
 {
-    TR_BY_TYPE(p->dtype, add_shared, p, i, 1, w);
-}
-
-void tr_add_shared(enum tr_dtype dtype, void *w, size_t at, double x)
-{
-    if (dtype == TR_F32) add_one_f32((float *)w + at, (float)x);
-    else add_one_f64((double *)w + at, x);
+    TR_BY_TYPE(p->dtype, dual_merge, spread, first, n, copies, stride, copied, w);
 }
 
 void tr_dual_pass_classes(const struct tr_problem *p, struct tr_class_block own, size_t base,
@@ -195,12 +187,19 @@ double tr_dual_sum(const struct tr_problem *p, struct tr_class_block own, size_t
     return sum;
 }
 
-void tr_row_norms(const struct tr_problem *p, size_t first, size_t n, float *norm)
+void tr_row_norms(const struct tr_problem *p, const struct tr_spread *spread, size_t first, size_t n,
+                  float *norm)
 {
+    double of_bias = !p->bias ? 0 : spread ? p->of_bias * tr_spread_factor(spread, p->keys) : p->of_bias;
     for (size_t i = first, end = first + n, some; (some = tr_ready_piece(p, i, end - i)) > 0;)
         for (size_t stop = i + some; i < stop; i++) {
             struct tr_data_row x = tr_row_of(p, i);
-            norm[i] = (float)((p->bias ? p->of_bias : 0) + tr_row_square(&x));
+            double sum = spread ? 0 : tr_row_square(&x);
+            for (size_t k = 0; k < x.n && spread; k++) {
+                double value = (double)tr_row_value(&x, k);
+                sum += value * value * tr_spread_factor(spread, tr_row_key(&x, k));
+            }
+            norm[i] = (float)(of_bias + sum);
         }
 }
 

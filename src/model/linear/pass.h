@@ -186,17 +186,30 @@ static inline size_t tr_ready_piece(const struct tr_problem *p, size_t first, si
     return tr_ready(p, first, n < PIECE ? n : PIECE);
 }
 
+/* Factors of the keys for workers that step on private copies of w and then add their changes. Steps of one worker do not see those
+ * of the others, so a worker moves key j of its copy by 1 + unit × code[j] times its change of w: about the number of workers that
+ * change w_j. See dual.c. */
+struct tr_spread {
+    const uint8_t *code; /* one element per key; the last is that of the bias */
+    float unit;
+};
+
+static inline double tr_spread_factor(const struct tr_spread *spread, size_t key)
+{
+    return 1 + (double)spread->unit * spread->code[key];
+}
+
 /* One pass of dual coordinate descent over the rows order[0 .. n-1], which must be in memory. Sets the dual variable a[i] of each
- * row i to its minimum at w, and adds weight × sigma (new - old) x_i / (λ n) to w immediately. norm[i] is |x_i|². shared: other
- * processes use other rows and change w at the same time; elements of w are then changed atomically. */
+ * row i to its minimum at w, and adds weight × sigma (new - old) x_i / (λ n) to w immediately, multiplied by the factors of the
+ * keys if spread is not NULL. norm[i] is |x_i|² by tr_row_norms() with the same spread. */
 void tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
-                  const float *norm, float *a, void *w, bool shared);
+                  const struct tr_spread *spread, const float *norm, float *a, void *w);
 
-/* Sets w += x_i atomically, while other processes change w. */
-void tr_add_row_shared(const struct tr_problem *problem, size_t i, void *w);
-
-/* Sets w[at] += x atomically, while other processes change w. */
-void tr_add_shared(enum tr_dtype dtype, void *w, size_t at, double x);
+/* Adds to the elements first .. first + n - 1 of w the changes of `copied` copies of w, and sets the copies to the sum.
+ *
+ * @param [in,out] copies  copy c begins at the element c × stride */
+void tr_dual_merge(const struct tr_problem *problem, const struct tr_spread *spread, size_t first, size_t n,
+                   void *copies, size_t stride, size_t copied, void *w);
 
 /* The outputs first .. first + n - 1; {0, 1} for a single output. */
 struct tr_class_block {
@@ -218,8 +231,10 @@ void tr_add_changes(const struct tr_problem *problem, struct tr_class_block own,
 double tr_dual_sum(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
                    const float *a);
 
-/* Sets norm[i] = |x_i|² for the rows first .. first + n - 1, plus of_bias if there is a bias. */
-void tr_row_norms(const struct tr_problem *problem, size_t first, size_t n, float *norm);
+/* Sets norm[i] = |x_i|² for the rows first .. first + n - 1, plus of_bias if there is a bias. spread: squares are multiplied by the
+ * factors of their keys; NULL: all factors are 1. */
+void tr_row_norms(const struct tr_problem *problem, const struct tr_spread *spread, size_t first, size_t n,
+                  float *norm);
 
 /* ---- products in f64 ---- */
 

@@ -1,5 +1,5 @@
 /* The passes for one element type. pass.c includes this file once per type, hence no guard; it defines REAL (the type), REALS (a
- * vector of LANES elements), BITS (an integer of the size of REAL), GEMM (the BLAS function) and NAME(x). */
+ * vector of LANES elements), GEMM (the BLAS function) and NAME(x). */
 
 /* ---- dense rows ---- */
 
@@ -235,31 +235,26 @@ static inline void NAME(fetch)(const struct tr_problem *p, size_t i)
     }
 }
 
-/* Sets *at += x atomically. C has atomic additions of integers only, so this is a loop of compare-and-swap. */
-static inline void NAME(add_one)(REAL *at, REAL x)
-{
-    _Atomic BITS *shared = (_Atomic BITS *)(void *)at;
-    BITS old = atomic_load_explicit(shared, memory_order_relaxed), new;
-    REAL sum;
-    do {
-        memcpy(&sum, &old, sizeof sum);
-        sum += x;
-        memcpy(&new, &sum, sizeof new);
-    } while (!atomic_compare_exchange_weak_explicit(shared, &old, new, memory_order_relaxed,
-                                                    memory_order_relaxed));
-}
-
-static inline void NAME(add_shared)(const struct tr_problem *p, size_t i, REAL step, REAL *w)
+/* NAME(add)(), with each change multiplied by the factor of its key. */
+static inline void NAME(add_spread)(const struct tr_problem *p, size_t i, REAL step,
+                                    const struct tr_spread *spread, REAL *restrict w)
 {
     struct tr_data_row x = tr_row_of(p, i);
-    for (size_t k = 0; k < x.n; k++) NAME(add_one)(&w[tr_row_key(&x, k)], step * (REAL)tr_row_value(&x, k));
-    if (p->bias) NAME(add_one)(&w[p->keys], step * (REAL)p->of_bias);
+    const uint8_t *restrict code = spread->code;
+    REAL unit = (REAL)spread->unit;
+    if (p->bias) w[p->keys] += step * (REAL)p->of_bias * (1 + unit * (REAL)code[p->keys]);
+    if (!x.column)
+        for (size_t j = 0; j < x.n; j++) w[j] += step * (REAL)x.value[j] * (1 + unit * (REAL)code[j]);
+    else
+        for (size_t k = 0; k < x.n; k++) {
+            uint32_t j = x.column[k];
+            w[j] += step * (REAL)tr_row_value(&x, k) * (1 + unit * (REAL)code[j]);
+        }
 }
 
-static inline __attribute__((always_inline)) void NAME(dual_steps)(const struct tr_problem *p,
-                                                                   const uint32_t *order, size_t n,
-                                                                   double sigma, const float *norm, float *a,
-                                                                   REAL *w, bool shared)
+static inline __attribute__((always_inline)) void
+NAME(dual_steps)(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
+                 const struct tr_spread *spread, const float *norm, float *a, REAL *w)
 {
     enum { AHEAD = 4 };
     double step = 1 / (p->l2 * p->n);
@@ -275,24 +270,45 @@ static inline __attribute__((always_inline)) void NAME(dual_steps)(const struct 
         if (by == 0) continue;
         a[i] = moved;
         REAL change = (REAL)(weight * sigma * step * (signs ? y * by : by));
-        if (shared) NAME(add_shared)(p, i, change, w);
+        if (spread) NAME(add_spread)(p, i, change, spread, w);
         else NAME(add)(p, i, change, w);
     }
 }
 
-/* dual_pass() and dual_pass_shared() are two functions, so that the compiler inlines dual_steps() without a test of `shared`. */
+/* dual_pass() and dual_pass_spread() are two functions, so that the compiler inlines dual_steps() without a test of `spread`. */
 static __attribute__((noinline)) void NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order,
                                                       size_t n, double sigma, const float *norm, float *a,
                                                       REAL *w)
 {
-    NAME(dual_steps)(p, order, n, sigma, norm, a, w, false);
+    NAME(dual_steps)(p, order, n, sigma, NULL, norm, a, w);
 }
 
-static __attribute__((noinline)) void NAME(dual_pass_shared)(const struct tr_problem *p,
+static __attribute__((noinline)) void NAME(dual_pass_spread)(const struct tr_problem *p,
                                                              const uint32_t *order, size_t n, double sigma,
+                                                             const struct tr_spread *spread,
                                                              const float *norm, float *a, REAL *w)
 {
-    NAME(dual_steps)(p, order, n, sigma, norm, a, w, true);
+    NAME(dual_steps)(p, order, n, sigma, spread, norm, a, w);
+}
+
+/* tr_dual_merge(), in pieces that stay in the cache. */
+TR_CPU_CLONES static void NAME(dual_merge)(const struct tr_spread *spread, size_t first, size_t n,
+                                           REAL *copies, size_t stride, size_t copied, REAL *w)
+{
+    enum { PIECE = 1024 };
+    REAL sum[PIECE], unit = (REAL)spread->unit;
+    for (size_t begin = first, some; begin < first + n; begin += some) {
+        some = tr_min_size(PIECE, first + n - begin);
+        REAL *restrict to = w + begin;
+        const uint8_t *restrict code = spread->code + begin;
+        for (size_t j = 0; j < some; j++) sum[j] = 0;
+        for (size_t c = 0; c < copied; c++) {
+            const REAL *restrict from = copies + c * stride + begin;
+            for (size_t j = 0; j < some; j++) sum[j] += from[j] - to[j];
+        }
+        for (size_t j = 0; j < some; j++) to[j] += sum[j] / (1 + unit * (REAL)code[j]);
+        for (size_t c = 0; c < copied; c++) memcpy(copies + c * stride + begin, to, some * sizeof *to);
+    }
 }
 
 static void NAME(dual_pass_classes)(const struct tr_problem *p, struct tr_class_block own, size_t base,
@@ -324,5 +340,4 @@ static void NAME(add_changes)(const struct tr_problem *p, struct tr_class_block 
 #undef REAL
 #undef REALS
 #undef GEMM
-#undef BITS
 #undef NAME

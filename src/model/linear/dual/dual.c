@@ -3,7 +3,8 @@
  * size, and the dual value bounds the distance from the optimum.
  *
  * Each worker has a copy of w, and in every clock the workers merge: they add their changes of w. If the members of a group have
- * the same rows, they share one copy in memory. The code for more than two classes is at the end of this file.
+ * the same rows in shared memory, they merge their copies there, in several rounds per clock. The code for more than two classes is
+ * at the end of this file.
  *
  * A free bias (without penalty) is no function of the dual variables. It is learnt as anchor + b'. b' = c² Σ α / (λ n) has a
  * penalty, as the weight of a feature that is c in all rows. The anchor moves towards the bias: steps add a part of b' to it. This
@@ -19,7 +20,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "trireme/collective.h"
 
@@ -109,7 +109,7 @@ static int bias_norms(struct tr_linear *m, size_t first, size_t n, float *norm)
     double sum[2] = {0, (double)n};
     bool is_free = dual_has_free_bias(m);
     if (is_free) p->of_bias = 0;
-    tr_row_norms(p, first, n, norm);
+    tr_row_norms(p, NULL, first, n, norm);
     if (!is_free) return TR_OK;
     for (size_t i = first; i < first + n; i++) sum[0] += (double)norm[i];
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sum, 2));
@@ -132,18 +132,8 @@ static double bias_cost(const struct tr_linear *m, double bias, double own)
 
 /* State in memory that the members of a group share. */
 struct tr_linear_dual_group {
-    _Atomic uint64_t next;    /* first position in the epoch's order that no member has taken */
-    double anchor, moved;     /* anchor of the bias; sum of the anchor's steps in this clock */
+    double moved;             /* step of the anchor of the bias in this round */
     _Atomic uint64_t resting; /* number of rows that rest in this clock */
-    double since, rate; /* trial (below): time when other members began; rows per second of member 0 before */
-    bool judged;        /* trial: the rates were compared */
-    _Atomic bool alone; /* result of the trial: one member takes all steps, because this is faster */
-};
-
-/* The sum of values of w in a clock, from which their mean follows. */
-struct tr_linear_dual_added {
-    atomic_flag busy; /* a member is adding w */
-    size_t n;         /* number of values that have been added */
 };
 
 struct tr_linear_dual {
@@ -160,15 +150,21 @@ struct tr_linear_dual {
     tr_view *view;   /* view of w for training */
     size_t adds;     /* number of times per clock that w is added to the mean */
     void *average;   /* sum of values of w in this clock, then their mean; NULL if table is NULL */
-    struct tr_linear_dual_added *added;
+    size_t added;    /* number of values in the sum */
 
     tr_set_memory *memory; /* memory of the arrays, if a group whose members have the same rows shares it */
     char *own;             /* memory of the arrays if this worker shares no rows; otherwise NULL */
     struct tr_linear_dual_group *group; /* state that the group shares; NULL: each worker has a copy of w */
-    void *w;                            /* the w that the members of the group share; NULL if group is NULL */
-    size_t key, keys; /* elements key .. key + keys - 1 of w, which this member pulls and pushes: its range */
-    int working;      /* number of members that take steps */
-    int untried;      /* number of clocks until the trial of several members is over; 0: no trial */
+    void *w;                            /* the w that the members of the group merge; NULL if group is NULL */
+    tr_set_memory *of_copies;           /* memory of the copies */
+    void *copies;                       /* copies of w: that of member k begins at element k × stride */
+    size_t stride;
+    size_t key,
+        keys; /* elements key .. key + keys - 1 of w, which this member pulls, merges and pushes: its range */
+    size_t working; /* number of members that take steps */
+    int64_t rounds; /* number of rounds per clock */
+    uint8_t *code;  /* of spread */
+    struct tr_spread spread;
 };
 
 /* ---- the mean of w ---- */
@@ -197,21 +193,20 @@ static void mean_begin(struct tr_linear *m, size_t first, size_t n)
     size_t element = tr_real_size(m->problem.dtype);
     if (!d->table) return;
     memset((char *)d->average + first * element, 0, n * element);
-    if (first == 0) d->added->n = 0;
+    d->added = 0;
 }
 
-/* Adds w to the sum if one of the `adds` points of the last quarter lies between `from` and `to` of the `rows` steps of a clock. */
-static void mean_add(struct tr_linear *m, const void *w, double from, double to, double rows)
+/* Adds the elements first .. first + n - 1 of w to the sum if one of the `adds` points of the last quarter of a clock lies between
+ * the fractions `from` and `to` of its steps. */
+static void mean_add(struct tr_linear *m, const void *w, size_t first, size_t n, double from, double to)
 {
     struct tr_linear_dual *d = m->dual;
-    double adds = (double)d->adds;
-    if (!d->table ||
-        floor(fmax(0, from / rows - 0.75) * 4 * adds) == floor(fmax(0, to / rows - 0.75) * 4 * adds))
-        return;
-    if (atomic_flag_test_and_set(&d->added->busy)) return;
-    mean_axpy(m->problem.dtype, m->problem.keys + m->problem.bias, w, 1, d->average);
-    d->added->n++;
-    atomic_flag_clear(&d->added->busy);
+    size_t element = tr_real_size(m->problem.dtype);
+    double points = 4 * (double)d->adds;
+    if (!d->table || floor(fmax(0, from - 0.75) * points) == floor(fmax(0, to - 0.75) * points)) return;
+    mean_axpy(m->problem.dtype, n, (const char *)w + first * element, 1,
+              (char *)d->average + first * element);
+    d->added++;
 }
 
 /* Adds the final w, divides the sum by the number of additions, and pushes the elements first .. first + n - 1 of the mean. */
@@ -222,7 +217,7 @@ static int mean_push(struct tr_linear *m, const void *w, size_t first, size_t n)
     size_t element = tr_real_size(dtype);
     if (!d->table) return TR_OK;
     char *mean = (char *)d->average + first * element;
-    double all = (double)d->added->n + 1;
+    double all = (double)d->added + 1;
     mean_axpy(dtype, n, (const char *)w + first * element, 1, mean);
     mean_axpy(dtype, n, mean, 1 / all - 1, mean);
     TR_TRY(tr_view_pull(m->view));
@@ -279,166 +274,214 @@ static size_t rest_remove(const struct tr_linear_dual *d, uint32_t *rows, size_t
     return left;
 }
 
-/* ---- workers that share w ---- */
+/* ---- members of a group: private copies of w ---- */
 
-/* The members of a group update one w in shared memory: each takes the next few rows of the epoch's order and changes the elements
- * of w atomically (PASSCoDe-Atomic, Hsieh, Yu and Dhillon 2015).
+/* The members of a group step on private copies of w, on different rows of a random order, and merge after each round: w changes by
+ * the sum of their changes (SySCD, Ioannou, Mendler-Dünner and Parnell 2019). A shared w with atomic additions would need no merges,
+ * but the cache lines of w would move between processors at each step.
  *
- * Any member may process any row. If each member had fixed rows, the operating system could run one member after the other, and
- * coordinate descent on blocks of rows in turn takes many more passes (a9a to a gap of 1e-3 on one processor: 13 in one order, 69
- * in two consecutive blocks, 237 in eight).
+ * Steps of a member do not see those of the others in the round, which change the same w_j. If P members each changed w_j as if
+ * they were alone, w_j would overshoot. It cannot if each member expects that the others do the same as it does, and moves w_j in
+ * its copy s_j times its change, where s_j members change w_j in the round (Ma et al. 2015, lemma 4, for each key: the square of a
+ * sum of s_j numbers is at most s_j times the sum of their squares). The expected number of other members that change w_j is
+ * (P - 1) (1 - (1 - f_j)^m), where f_j is the fraction of rows with key j and m the number of rows of a member in a round. Half of it
+ * is enough in practice and takes fewer passes (OTHERS). Rare keys have s_j near 1, and their steps are as long as those of one
+ * worker.
+ *
+ * Which rows a member takes depends on the number of members only, so runs on the same ranks are equal bit by bit.
  *
  * w is also in a table. In every clock each member pulls and pushes its range of w (d->key, d->keys), for other groups and for
  * checkpoints. */
 
-/* Maximum number of rows that a member takes from the order with one atomic addition. */
+/* Rows that a member takes between two polls; it takes steps if it has as many rows. */
 enum { TAKEN = 64 };
 
-/* Returns the address of this member's range in the shared w. */
-static void *shared_range(const struct tr_linear *m)
+static const double OTHERS = 0.5;
+
+/* Returns the address of this member's range of w. */
+static void *rounds_range(const struct tr_linear *m)
 {
     return (char *)m->dual->w + m->dual->key * tr_real_size(m->problem.dtype);
 }
 
 /* Returns the first element of a member's range. Ranges are multiples of 16 elements, so that members share no cache lines. */
-static size_t shared_range_begin(const struct tr_linear *m, int member, int members)
+static size_t rounds_range_begin(const struct tr_linear *m, int member, int members)
 {
     size_t n = m->problem.keys + m->problem.bias;
     return member == members ? n : n * (size_t)member / (size_t)members / 16 * 16;
 }
 
-/* Chooses d->working, the number of members that take steps.
- *
- * A step does not see the concurrent steps of other processors. A concurrent step on another row changes the margin of this row
- * too, by a fraction equal to the overlap (cosine) of the two rows. If the fractions of all members exceed 2, w oscillates.
- *
- * Unless sync.mode is auto, results must be reproducible bit by bit, so one member takes all steps. Giving each member a copy of w
- * would hardly be faster: if copies are merged, the number of passes grows as fast as the number of copies (CoCoA+, also with an
- * exact line search along the sum of the changes, as Lee and Chang 2017 propose; simulated on a9a).
- *
- * A member needs at least TAKEN rows. If a row touches a large part of the cache lines of w, one member takes all steps: these
- * lines are usually in the cache of another processor, and fetching them takes longer than the steps. For other data, a trial in
- * the second clock measures whether several members are faster than one (shared_leaves()). */
-static int shared_choose_working(tr_worker *me, struct tr_linear *m)
+/* Returns the number of rounds per clock if `working` members take steps. More rounds need fewer passes, but a merge visits all keys
+ * of all copies, and the members wait for each other: a round is worth it if a member processes several non-zeros per key in it, and
+ * takes longer than a message. */
+static int64_t rounds_choose(const struct tr_linear *m, size_t working)
 {
-    enum { LINE = 64, PART = 8, SAMPLE = 4096 };
+    enum { LEAST = 4, MOST = 64, NONZEROS_OF_ROUND = 4096 };
+    double clocks = (double)(m->clocks_per_epoch * tr_groups(m->tr)),
+           nonzeros = (double)m->train->total_nonzeros / clocks / (double)working,
+           rounds = fmin(nonzeros / (double)m->problem.keys, nonzeros / NONZEROS_OF_ROUND);
+    return (int64_t)fmin(MOST, fmax(LEAST, rounds));
+}
+
+/* Returns the number of rows that each of `working` members takes in a round. */
+static double rounds_steps(const struct tr_linear *m, size_t working)
+{
+    return (double)m->problem.rows.n /
+           (double)((size_t)(m->clocks_per_epoch * rounds_choose(m, working)) * working);
+}
+
+/* Returns the probability that a member changes a key, which n of all rows have, in `steps` steps. */
+static double rounds_chance(double n, double all, double steps)
+{
+    return -expm1(steps * log1p(-fmin(1, n / all)));
+}
+
+/* Sets d->working. The number of passes grows with the mean of s_j over the non-zeros, and the time of a pass falls with the number of
+ * members. If all rows have all keys, the mean is (P + 1) / 2, and many members are hardly faster than four. Therefore only so many
+ * members take steps that the mean is at most MOST_MEAN. */
+static int rounds_choose_working(struct tr_linear *m, const float *count)
+{
+    enum { TRIED = 32 };
+    static const double MOST_MEAN = 2;
     struct tr_linear_dual *d = m->dual;
-    const struct tr_problem *p = &m->problem;
-    double lines = (double)(m->train->columns * tr_real_size(p->dtype)) / LINE,
-           row = (double)m->train->total_nonzeros / (double)m->train->total_rows;
+    double all = (double)m->problem.rows.n, sum[TRIED + 1] = {0};
+    size_t most = tr_min_size((size_t)tr_group_size(m->tr), m->problem.rows.n / TAKEN + 1), tried[TRIED],
+           n = 0;
+    for (size_t k = 1; k < most && n < TRIED - 1; k += k / 4 + 1) tried[n++] = k;
+    tried[n++] = most;
+    for (size_t j = d->key; j < d->key + d->keys && j < m->problem.keys; j++) {
+        sum[TRIED] += (double)count[j];
+        for (size_t k = 1; k < n; k++)
+            sum[k] += (double)count[j] * rounds_chance((double)count[j], all, rounds_steps(m, tried[k]));
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_GROUP, TR_SUM, TR_F64, sum, TRIED + 1));
     d->working = 1;
-    if (!tr_job_is(m->job, "sync.mode", "auto") || row * PART > lines) return TR_OK;
-    /* mean overlap of two rows: (|Σ x|² - Σ |x|²) / ((n - 1) Σ |x|²), of a sample of rows; w serves as buffer for Σ x */
-    double sum[3] = {0, 0, 0};
-    for (size_t i = d->first; i < d->end; i += p->rows.n / SAMPLE + 1) {
-        tr_add_row_shared(p, i, d->w);
-        sum[1] += (double)d->norm[i];
-        sum[2]++;
+    for (size_t k = 1; k < n; k++) {
+        double mean = 1 + OTHERS * (double)(tried[k] - 1) * sum[k] / fmax(1, sum[TRIED]);
+        if (mean <= MOST_MEAN) d->working = tried[k];
     }
-    TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
-    for (size_t j = 0; j < d->keys; j++) {
-        double x = tr_real_get(p->dtype, shared_range(m), j);
-        sum[0] += x * x;
-    }
-    memset(shared_range(m), 0, d->keys * tr_real_size(p->dtype));
-    TR_TRY(tr_all_reduce(me->tr, TR_SET_GROUP, TR_SUM, TR_F64, sum, 3));
-    double others = (sum[2] - 1) * sum[1], overlap = others > 0 ? fmax(0, (sum[0] - sum[1]) / others) : 0;
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    int most = processors > 0 ? tr_min_int((int)processors, me->group_size) : me->group_size;
-    d->working = most * overlap <= 2 ? me->group_size : tr_max_int(2, (int)(2 / overlap));
-    d->working = (int)tr_min_size((size_t)d->working, p->rows.n / TAKEN + 1);
-    d->untried = d->working > 1 ? 2 : 0;
     return TR_OK;
 }
 
-/* Positions begin .. end - 1 of a clock's rows in the epoch's order. In the trial, member 0 alone takes those before `joined`. */
-struct shared_rows {
-    size_t begin, joined, end;
-    double sigma;
-};
-
-/* The trial. Several members can be slower than one, because cache lines of w move between processors if rows share elements of w.
- * In the second clock, when rows are in the caches, member 0 first takes steps alone, then all members take steps, and member 0
- * compares the rates. Returns whether this member must stop because one member is faster. */
-static bool shared_leaves(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows)
-{
-    struct tr_linear_dual_group *g = m->dual->group;
-    if (me->member > 0) return atomic_load_explicit(&g->alone, memory_order_relaxed);
-    uint64_t taken = atomic_load_explicit(&g->next, memory_order_relaxed) - rows->joined;
-    if (g->judged || taken < 2 * (rows->joined - rows->begin)) return false;
-    double rate = (double)taken / (tr_now() - g->since);
-    g->judged = true;
-    atomic_store(&g->alone, rate < 1.2 * g->rate);
-    return false;
-}
-
-/* Takes steps up to the position `end`. shared: other members take steps at the same time.
- *
- * The order of an epoch follows from a fixed random order: position s has row order[(step · s + begin) mod n]. A new shuffle per
- * epoch would be serial work. After every `taken` rows the anchor moves by the fraction taken / n of b'. Two members may start from
- * the same old anchor. The step is then slightly larger, which does no harm because the bias changes by the same amount. */
-static void shared_take_steps(const tr_worker *me, struct tr_linear *m, const struct shared_rows *rows,
-                              uint64_t end, bool shared)
+/* Counts the rows that have each key. The members then choose how many of them take steps, and compute the factors of the keys and
+ * the norms of their rows. */
+static int rounds_prepare(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
-    struct tr_linear_dual_group *g = d->group;
-    bool moves = dual_has_free_bias(m) && me->group == 0;
-    uint64_t all = m->problem.rows.n, begin, step = 1, at;
-    size_t taken = moves ? tr_min_size(TAKEN, all / ANCHOR_STEPS + 1) : TAKEN;
-    uint32_t row[TAKEN];
+    struct tr_problem *p = &m->problem;
+    size_t all = p->rows.n, element = tr_real_size(p->dtype);
+    TR_FREED float *count = NULL;
+    TR_TRY(TR_NEW(&count, p->keys + 1));
+    if (me->member == 0) {
+        struct tr_rng rng;
+        tr_rng_seed(&rng, m->seed, (uint64_t)me->group, UINT64_MAX);
+        tr_rng_permutation(&rng, d->order, all);
+    }
+    for (size_t i = d->first; i < d->end; i++) {
+        struct tr_data_row x = tr_row_of(p, i);
+        for (size_t k = 0; k < x.n; k++) count[tr_row_key(&x, k)] += tr_row_value(&x, k) != 0;
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_GROUP, TR_SUM, TR_F32, count, p->keys));
+    count[p->keys] = (float)all; /* the bias */
+    TR_TRY(rounds_choose_working(m, count));
+    d->rounds = rounds_choose(m, d->working);
+    d->stride = (p->keys + 16) / 16 * 16;
+    TR_TRY(tr_set_memory_open(m->tr, TR_SET_GROUP, d->working * d->stride * element, &d->of_copies));
+    d->copies = tr_set_memory_at(d->of_copies);
+    d->spread = (struct tr_spread){d->code, (float)(OTHERS * (double)(d->working - 1) / UINT8_MAX)};
+    double steps = rounds_steps(m, d->working);
+    for (size_t j = d->key; j < d->key + d->keys; j++)
+        d->code[j] = (uint8_t)ceil(UINT8_MAX * rounds_chance((double)count[j], (double)all, steps));
+    TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+    tr_row_norms(p, &d->spread, d->first, d->end - d->first, d->norm);
+    return tr_barrier_of(me->tr, TR_SET_GROUP);
+}
+
+/* Takes steps on this member's copy: those at the positions begin .. end - 1 of the epoch's order. Member 0 of group 0 moves the
+ * anchor of the bias.
+ *
+ * The order of an epoch follows from a fixed random order: position s has row order[(stride · s + start) mod n]. A new shuffle per
+ * epoch would be serial work. */
+struct rounds_order {
+    uint64_t stride, start;
+};
+
+static struct rounds_order rounds_shuffle(const tr_worker *me, const struct tr_linear *m)
+{
+    uint64_t all = m->problem.rows.n;
+    struct rounds_order order = {1, 0};
     struct tr_rng rng;
-    if (all == 0) return;
+    if (all == 0) return order;
     tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)(me->clock / m->clocks_per_epoch));
-    begin = tr_rng_below(&rng, all);
-    for (uint64_t divisor = 0; divisor != 1;) { /* draws until step and all have no common divisor but 1 */
-        divisor = step = tr_rng_below(&rng, all) + 1;
+    order.start = tr_rng_below(&rng, all);
+    for (uint64_t divisor = 0; divisor != 1;) { /* draws until stride and all have no common divisor but 1 */
+        divisor = order.stride = tr_rng_below(&rng, all) + 1;
         for (uint64_t b = all, rest; b > 0; divisor = b, b = rest) rest = divisor % b;
     }
-    while (!(d->untried == 1 && shared && shared_leaves(me, m, rows)) &&
-           (at = atomic_fetch_add_explicit(&g->next, taken, memory_order_relaxed)) < end) {
-        size_t n = tr_min_size(taken, end - at);
-        uint64_t place = (step * (at % all) + begin) % all;
+    return order;
+}
+
+static void rounds_take_steps(const tr_worker *me, struct tr_linear *m, struct rounds_order order,
+                              uint64_t begin, uint64_t end, double sigma)
+{
+    struct tr_linear_dual *d = m->dual;
+    enum tr_dtype dtype = m->problem.dtype;
+    bool moves = dual_has_free_bias(m) && me->worker == 0;
+    uint64_t all = m->problem.rows.n, own = all / d->working + 1;
+    size_t taken = moves ? tr_min_size(TAKEN, own / ANCHOR_STEPS + 1) : TAKEN;
+    void *w = (char *)d->copies + (size_t)me->member * d->stride * tr_real_size(dtype);
+    uint32_t row[TAKEN];
+    for (uint64_t at = begin, n; at < end; at += n) {
+        uint64_t place = (order.stride * (at % all) + order.start) % all;
+        n = tr_min_size(taken, end - at);
         tr_seam();
-        for (size_t i = 0; i < n; i++, place += step) {
+        for (size_t i = 0; i < n; i++, place += order.stride) {
             if (place >= all) place -= all;
             row[i] = d->order[place];
         }
-        size_t left = rest_remove(d, row, n);
-        tr_dual_pass(&m->problem, row, left, rows->sigma, d->norm, d->a, d->w, shared);
-        if (moves) {
-            double by =
-                (double)n / (double)all * (tr_real_get(m->problem.dtype, d->w, m->problem.keys) - g->anchor);
-            tr_add_shared(TR_F64, &g->anchor, 0, by);
-            tr_add_shared(TR_F64, &g->moved, 0, by);
-            tr_add_shared(m->problem.dtype, d->w, m->problem.keys, by);
-        }
-        mean_add(m, d->w, (double)(at - rows->begin), (double)(at + n - rows->begin),
-                 (double)(rows->end - rows->begin));
+        tr_dual_pass(&m->problem, row, rest_remove(d, row, n), sigma, &d->spread, d->norm, d->a, w);
+        if (!moves) continue;
+        double by = (double)n / (double)own * (tr_real_get(dtype, w, m->problem.keys) - d->anchor);
+        d->anchor += by;
+        d->group->moved += by;
+        tr_real_add(dtype, w, m->problem.keys, by);
     }
 }
 
-/* Pulls this member's range of w into the shared w. */
-static int shared_take_over(struct tr_linear *m)
+/* Adds the changes of all copies to this member's range of w. The steps of the anchor are added once. */
+static void rounds_merge(struct tr_linear *m)
+{
+    struct tr_linear_dual *d = m->dual;
+    enum tr_dtype dtype = m->problem.dtype;
+    size_t bias = m->problem.keys;
+    double moved = dual_has_free_bias(m) && d->key <= bias && bias < d->key + d->keys ? d->group->moved : 0;
+    if (moved != 0) tr_real_add(dtype, d->copies, bias, -moved);
+    tr_dual_merge(&m->problem, &d->spread, d->key, d->keys, d->copies, d->stride, d->working, d->w);
+    if (moved == 0) return;
+    tr_real_add(dtype, d->w, bias, moved);
+    for (size_t c = 0; c < d->working; c++) tr_real_add(dtype, d->copies, c * d->stride + bias, moved);
+}
+
+/* Pulls this member's range of w into w. */
+static int rounds_pull(struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
     TR_TRY(tr_view_pull(d->view));
-    memcpy(shared_range(m), d->view->value, d->keys * tr_real_size(m->problem.dtype));
+    memcpy(rounds_range(m), d->view->value, d->keys * tr_real_size(m->problem.dtype));
     return TR_OK;
 }
 
-static int shared_compute(tr_worker *me, struct tr_linear *m)
+static int rounds_compute(tr_worker *me, struct tr_linear *m)
 {
-    enum { TRIAL = 16 };
     struct tr_linear_dual *d = m->dual;
     struct tr_linear_dual_group *g = d->group;
     enum tr_dtype dtype = m->problem.dtype;
-    size_t bias = m->problem.keys;
+    size_t bias = m->problem.keys, element = tr_real_size(dtype), begin, end;
     bool starts_bias = me->clock == 0 && dual_has_free_bias(m),
-         has_bias = d->key <= bias && bias < d->key + d->keys;
-    struct shared_rows rows = {.sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->groups};
-    turns_of_clock(m, me, &d->turns, m->problem.rows.n, &rows.begin, &rows.end);
-    rows.joined = rows.begin + (rows.end - rows.begin) / (TRIAL * (size_t)d->working);
-    TR_TRY(shared_take_over(m));
+         has_bias = dual_has_free_bias(m) && d->key <= bias && bias < d->key + d->keys;
+    double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->groups, moved = 0;
+    turns_of_clock(m, me, &d->turns, m->problem.rows.n, &begin, &end);
+    TR_TRY(rounds_pull(m));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
     /* a free bias starts at d->mean, in all groups; below, the group of worker 0 pushes d->mean */
     if (starts_bias && me->worker == 0) d->anchor = d->mean;
@@ -446,41 +489,39 @@ static int shared_compute(tr_worker *me, struct tr_linear *m)
         tr_real_add(dtype, d->w, bias, d->mean);
         tr_real_add(dtype, d->view->value, bias - d->key, d->mean);
     }
+    for (size_t c = 0; c < d->working; c++)
+        memcpy((char *)d->copies + (c * d->stride + d->key) * element, rounds_range(m), d->keys * element);
     mean_begin(m, d->key, d->keys);
     atomic_fetch_add(&g->resting, rest_count(d));
-    if (me->member == 0) {
-        atomic_store(&g->next, rows.begin);
-        g->anchor = d->anchor;
-        g->moved = 0;
-    }
+    if (me->member == 0) g->moved = 0;
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
-    rows.end = rows.begin + (rows.end - rows.begin) * rest_sweeps(m, atomic_load(&g->resting));
-    if (d->untried == 1) {
-        if (me->member == 0) { /* the trial: takes the first rows of the clock alone */
-            double begun = tr_now();
-            shared_take_steps(me, m, &rows, rows.joined, false);
-            g->since = tr_now();
-            g->rate = (double)(rows.joined - rows.begin) / (g->since - begun);
-            atomic_store(&g->next, rows.joined);
-        }
+
+    struct rounds_order order = rounds_shuffle(me, m);
+    int64_t sweeps = (int64_t)rest_sweeps(m, atomic_load(&g->resting)),
+            rounds = d->rounds > sweeps ? d->rounds : sweeps; /* no row twice in a round */
+    double steps = (double)(end - begin) * (double)sweeps / (double)rounds / (double)d->working;
+    for (int64_t round = 0; round < rounds; round++) {
+        double part = (double)((size_t)round * d->working + (size_t)me->member);
+        TR_TRY(tr_turn_begin(m->tr, "gradient"));
+        if ((size_t)me->member < d->working)
+            rounds_take_steps(me, m, order, begin + (uint64_t)(part * steps),
+                              begin + (uint64_t)((part + 1) * steps), sigma);
+        TR_TRY(tr_turn_end(m->tr, TR_OK));
         TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+        if (has_bias) moved += g->moved;
+        rounds_merge(m);
+        mean_add(m, d->w, d->key, d->keys, (double)round / (double)rounds,
+                 (double)(round + 1) / (double)rounds);
+        TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+        if (me->member == 0) g->moved = 0;
     }
-    TR_TRY(tr_turn_begin(m->tr, "gradient"));
-    if (me->member < d->working) shared_take_steps(me, m, &rows, rows.end, d->working > 1);
-    TR_TRY(tr_turn_end(m->tr, TR_OK));
-    TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
-    if (atomic_load(&g->alone)) d->working = 1;
-    if (d->untried > 0) d->untried--;
     if (me->member == 0) atomic_store(&g->resting, 0);
-    if (me->worker == 0) d->anchor = g->anchor;
     TR_TRY(mean_push(m, d->w, d->key, d->keys));
     /* pushes the changes of w divided by sigma, but the steps of the anchor undivided */
-    bool free_bias = dual_has_free_bias(m) && has_bias;
-    double moved = free_bias ? g->moved : 0;
     if (moved != 0) tr_real_add(dtype, d->w, bias, -moved);
-    memcpy(d->view->delta, shared_range(m), d->keys * tr_real_size(dtype));
-    tr_linear_keep_difference(d->view, dtype, rows.sigma);
-    if (free_bias && me->clock == 0 && me->group == 0) moved += d->mean;
+    memcpy(d->view->delta, rounds_range(m), d->keys * element);
+    tr_linear_keep_difference(d->view, dtype, sigma);
+    if (has_bias && me->clock == 0 && me->group == 0) moved += d->mean;
     if (moved != 0) tr_real_add(dtype, d->view->delta, bias - d->key, moved);
     return tr_view_push(d->view);
 }
@@ -509,7 +550,7 @@ static size_t dual_lay_out(struct tr_linear *m, char *memory)
                 {(void **)&d->norm, rows * sizeof *d->norm, true},
                 {(void **)&d->order, rows * sizeof *d->order, true},
                 {&d->w, keys * element, shares},
-                {(void **)&d->added, sizeof *d->added, has_mean},
+                {(void **)&d->code, keys, shares},
                 {&d->average, keys * element, has_mean},
                 {(void **)&d->rests, rows * sizeof *d->rests, rest_is_enabled(m)}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -553,6 +594,7 @@ static void dual_close(struct tr_linear *m)
     if (!d) return;
     if (d->table) tr_view_close(&d->view);
     free(d->own);
+    tr_set_memory_close(&d->of_copies);
     tr_set_memory_close(&d->memory);
     free(d);
     m->dual = NULL;
@@ -571,8 +613,8 @@ static int dual_prepare(tr_worker *me, void *state)
     TR_TRY(bias_norms(m, d->first, d->end - d->first, d->norm));
     if (d->group) { /* opens views of this member's range of w */
         TR_FREED tr_key *keys = NULL;
-        d->key = shared_range_begin(m, me->member, me->group_size);
-        d->keys = shared_range_begin(m, me->member + 1, me->group_size) - d->key;
+        d->key = rounds_range_begin(m, me->member, me->group_size);
+        d->keys = rounds_range_begin(m, me->member + 1, me->group_size) - d->key;
         TR_TRY(TR_NEW(&keys, d->keys));
         for (size_t i = 0; i < d->keys; i++)
             keys[i] = d->key + i < m->train->n_keys ? m->train->keys[d->key + i] : m->train->columns;
@@ -582,14 +624,7 @@ static int dual_prepare(tr_worker *me, void *state)
         TR_TRY(tr_linear_open_view(m, me, m->train, d->table, TR_VIEW_UPDATE, &d->view));
     }
     if (!d->table) d->view = m->view;
-    if (!d->group) return TR_OK;
-    if (me->member == 0) {
-        struct tr_rng rng;
-        tr_rng_seed(&rng, m->seed, (uint64_t)me->group, UINT64_MAX);
-        tr_rng_permutation(&rng, d->order, m->problem.rows.n);
-    }
-    TR_TRY(shared_choose_working(me, m));
-    return tr_barrier_of(me->tr, TR_SET_GROUP);
+    return d->group ? rounds_prepare(me, m) : TR_OK;
 }
 
 /* Each worker minimises the dual over its rows, starting from its copy of w. The sum of the changes of all workers cannot overshoot
@@ -604,7 +639,7 @@ static int dual_compute(tr_worker *me, void *state)
     enum tr_dtype dtype = m->problem.dtype;
     size_t begin, end, rows = d->end - d->first, bias = m->problem.keys;
     uint32_t list[LISTED];
-    if (d->group) return shared_compute(me, m);
+    if (d->group) return rounds_compute(me, m);
     turns_shuffle(m, me->clock / m->clocks_per_epoch, &d->ordered, (uint64_t)me->worker, d->first, rows,
                   d->order + d->first);
     TR_TRY(tr_view_pull(d->view));
@@ -632,8 +667,8 @@ static int dual_compute(tr_worker *me, void *state)
             listed = tr_min_size(LISTED, stop - place);
             tr_seam();
             memcpy(list, d->order + d->first + place, listed * sizeof *list);
-            tr_dual_pass(&m->problem, list, rest_remove(d, list, listed), sigma, d->norm, d->a,
-                         d->view->delta, false);
+            tr_dual_pass(&m->problem, list, rest_remove(d, list, listed), sigma, NULL, d->norm, d->a,
+                         d->view->delta);
         }
         if (moves) {
             double by = (double)n / (double)rows * (tr_real_get(dtype, d->view->delta, bias) - d->anchor);
@@ -642,7 +677,7 @@ static int dual_compute(tr_worker *me, void *state)
             tr_real_add(dtype, d->view->delta, bias, by);
             tr_real_add(dtype, d->view->value, bias, by);
         }
-        mean_add(m, d->view->delta, (double)at, (double)(at + n), (double)all);
+        mean_add(m, d->view->delta, 0, d->view->n, (double)at / (double)all, (double)(at + n) / (double)all);
     }
     TR_TRY(tr_turn_end(m->tr, TR_OK));
 
@@ -658,7 +693,7 @@ static int dual_evaluate(tr_worker *me, void *state, tr_report *report)
     struct tr_linear_dual *d = m->dual;
     size_t element = tr_real_size(m->problem.dtype);
     if (d->group) { /* each member pulls its range of w and of the mean into the shared memory */
-        TR_TRY(shared_take_over(m));
+        TR_TRY(rounds_pull(m));
         if (d->table) {
             TR_TRY(tr_view_pull(m->view));
             memcpy((char *)d->average + d->key * element, m->view->value, d->keys * element);
