@@ -599,7 +599,8 @@ static struct lane_flows lane_flows(const struct lane *l)
 static int lane_post(struct tr_merge *m, struct lane *l)
 {
     const struct lane_flows f = lane_flows(l);
-    const int tag = (int)(2 * l->chunk + l->down);
+    enum { CHUNKS = 8192 }; /* more than ever in flight, and twice that is below the lowest limit of MPI tags */
+    const int tag = (int)(2 * (l->chunk % CHUNKS) + l->down);
     const bool own = !l->down && l->round == 0;
     const char *values = l->held;
     uint64_t bytes = 0;
