@@ -68,7 +68,7 @@ static void solve_row(struct reference *r, int side, uint64_t own)
         }
     }
     double ridge = job->l2_weighted ? r->m->l2 * (double)ratings : r->m->l2;
-    for (size_t i = 0; i < n; i++) a[i][i] += ridge;
+    for (size_t i = 0; i < n; i++) a[i][i] += i < RANK ? ridge : ridge / r->m->spread;
     if (job->nonnegative) {
         for (int round = 0; round < 5000; round++)
             for (size_t i = 0; i < n; i++) {
