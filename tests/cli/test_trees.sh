@@ -310,6 +310,11 @@ refused 65 'words4: the names of its labels are not those of the data' data.trai
 # ---- weights ----
 run unweighted 1 job.yaml solve.epochs=10
 cmp -s weight1/model.txt unweighted/model.txt && fail "weights change nothing"
+# classes of one or two rows among 20,000: without l2 their leaves get values of any size, and the objective rises to 19
+awk 'BEGIN { srand(5); for (i = 0; i < 20000; i++) { a = rand(); b = rand()
+    print (i % 4000 == 7 ? "rare" i % 3 : a > 0.5 ? "up" : b > 0.9 ? "side" : "down") "," a "," b } }' >few.csv
+run few 1 data.train=few.csv data.label=1 model.type=trees solve.epochs=12 report.progress=no
+holds "classes of few rows" "$(of few objective) < 0.05"
 awk -F, '$6 { if (NR % 5) next } { print }' all.class.csv >rare.csv
 run rare 1 job.yaml data.train=rare.csv $test
 run balanced 2 job.yaml data.train=rare.csv $test model.class_weights=balanced

@@ -301,7 +301,7 @@ static int trees_open_rows(struct tr_trees *m)
     TR_TRY(tr_agree(m->tr, describe_data(m)));
     TR_TRY(tr_agree(m->tr, tr_trees_weigh(m)));
     TR_TRY(tr_agree(m->tr, choose_rate(m)));
-    m->l2 = m->o->l2 != TR_JOB_AUTO ? m->o->l2 : m->loss == &tr_loss_softmax ? 0 : 1;
+    m->l2 = m->o->l2 != TR_JOB_AUTO ? m->o->l2 : m->loss == &tr_loss_softmax ? 0.1 : 1;
     return initial_read(m);
 }
 
@@ -1076,7 +1076,7 @@ static const tr_option options[] = {
     {"model.min_weight", TR_KIND_REAL, AT(min_weight), "1e-3",
      .help = "minimum sum of second derivatives of a leaf"},
     {"model.l2", TR_KIND_REAL, AT(l2), "auto", .words = TR_WORDS("auto"),
-     .help = "L2 regularization of the values of leaves; auto = 0 for softmax, otherwise 1"},
+     .help = "L2 regularization of the values of leaves; auto = 0.1 for softmax, otherwise 1"},
     {"model.gamma", TR_KIND_REAL, AT(gamma), "0", .help = "minimum gain of a split"},
     {"model.category_values", TR_KIND_INTEGER, AT(category_values), "8", .least = 1, .most = TR_SPLIT_VALUES,
      .help =
