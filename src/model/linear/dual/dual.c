@@ -397,10 +397,7 @@ static int rounds_prepare(tr_worker *me, struct tr_linear *m)
     return tr_barrier_of(me->tr, TR_SET_GROUP);
 }
 
-/* Takes steps on this member's copy: those at the positions begin .. end - 1 of the epoch's order. Member 0 of group 0 moves the
- * anchor of the bias.
- *
- * The order of an epoch follows from a fixed random order: position s has row order[(stride · s + start) mod n]. A new shuffle per
+/* The order of an epoch follows from a fixed random order: position s has row order[(stride · s + start) mod n]. A new shuffle per
  * epoch would be serial work. */
 struct rounds_order {
     uint64_t stride, start;
@@ -421,6 +418,8 @@ static struct rounds_order rounds_shuffle(const tr_worker *me, const struct tr_l
     return order;
 }
 
+/* Takes steps on this member's copy: those at the positions begin .. end - 1 of the epoch's order. Member 0 of group 0 moves the
+ * anchor of the bias. */
 static void rounds_take_steps(const tr_worker *me, struct tr_linear *m, struct rounds_order order,
                               uint64_t begin, uint64_t end, double sigma)
 {
