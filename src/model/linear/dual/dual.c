@@ -333,7 +333,7 @@ static double rounds_steps(const struct tr_linear *m, size_t working)
 /* Returns the probability that a member changes a key, which n of all rows have, in `steps` steps. */
 static double rounds_chance(double n, double all, double steps)
 {
-    return -expm1(steps * log1p(-fmin(1, n / all)));
+    return -expm1(steps * log1p(-fmin(1, n / fmax(1, all))));
 }
 
 /* Sets d->working. The number of passes grows with the mean of s_j over the non-zeros, and the time of a pass falls with the number of
