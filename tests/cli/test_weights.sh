@@ -91,6 +91,7 @@ for ranks in 1 3; do
     run heavy $ranks data.train=table.csv data.weight=w $trees
     shape heavy >a.dump; shape copies >b.dump
     cmp -s a.dump b.dump || fail "trees on $ranks ranks: other ones than those of copies"
+    is "trees on $ranks ranks: the rate" "$(of heavy rate)" "$(of copies rate)" && holds "more than the least rate" "$(of heavy rate) > 0.1"
 done
 run heavy 1 data.train=hundredths.csv data.weight=w $trees
 grep -q '^num_leaves=[2-8]' heavy/model.txt || fail "small weights make no trees"

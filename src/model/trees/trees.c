@@ -245,18 +245,19 @@ static int choose_shape(struct tr_trees *m)
     return TR_OK;
 }
 
-/* Sets the rate. The default grows with the rows per round, because a leaf with many rows can be trusted. Classes overfit sooner than
- * numbers: the factors and limits are those that were best on public data. */
+/* Sets the rate. The default grows with the rows per round, where a row counts by its weight: a leaf with many rows can be trusted.
+ * Classes overfit sooner than numbers: the factors and limits are those that were best on public data. */
 static int choose_rate(struct tr_trees *m)
 {
     bool classes = tr_trees_classify(m);
     double rows = (double)m->total_rows, epochs = tr_job_number(m->job, "solve.epochs");
     m->rate = m->o->rate == TR_JOB_AUTO ? 0.1 : m->o->rate;
     if (m->o->rate != TR_JOB_AUTO || !(classes || m->loss == &tr_loss_linear)) return TR_OK;
-    if (m->weight) {
-        rows = 0;
-        for (size_t i = 0; i < m->train->rows.n; i++) rows += m->weight[i] > 0;
-        TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &rows, 1));
+    if (m->weight) { /* a sum of integers does not depend on the order of addition */
+        int64_t sum = 0;
+        for (size_t i = 0; i < m->train->rows.n; i++) sum += llrint((double)m->weight[i] * m->weight_steps);
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_I64, &sum, 1));
+        rows = (double)sum / m->weight_steps;
     }
     double part = rows / epochs / (classes ? 160 : 40);
     m->rate = fmin(fmax(0.1 * sqrt(part), 0.1), classes ? 0.2 : 0.3);
