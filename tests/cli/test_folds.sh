@@ -75,7 +75,7 @@ run two 2 job.yaml data.group=user 'data.test=fold 2/3'
 values two | cmp -s - s1-2.groups || fail "fold 2: a sweep holds out other groups than a job"
 
 # LIBSVM: qid is the group
-run query 2 data.train=rows.svm data.test=20% solve.epochs=1
+run query 2 data.train=rows.svm data.test=20% solve.epochs=20
 is "queries to test with" "$(sed -n 's/^held out: *\([0-9]* of [0-9]*\) groups.*/\1/p' query.out)" "10 of 50"
 groups=$("$trireme" inspect query --top 100 | sed -n 's/^ *\([0-9]*\)  [+-].*/\1/p' | sort -u)
 is "rows of queries" "$(sides query query.out)" \

@@ -87,7 +87,8 @@ for ranks in 1 3; do
     "$trireme" predict line$ranks two.test.csv --probability >p && right line$ranks two p
     near "$(tail -1 line$ranks/metrics.csv | cut -d, -f6)" "$(of line$ranks test_auc)" 1e-12 || fail "line$ranks: $(tail -1 line$ranks/metrics.csv)"
 done
-is "the areas of 1 and 3 ranks" "$(of area1 test_auc) $(of area1 test_pr_auc)" "$(of area3 test_auc) $(of area3 test_pr_auc)"
+is "the areas of 1 and 3 ranks" "$(of area1 test_auc)" "$(of area3 test_auc)"
+near "$(of area1 test_pr_auc)" "$(of area3 test_pr_auc)" 1e-12 || fail "pr_auc on 1 and 3 ranks: $(of area1 test_pr_auc), $(of area3 test_pr_auc)"
 
 # metrics of other losses, with the shape of the model
 run other 1 job.yaml data.train=count.csv data.test=count.test.csv model.type=tweedie solve.method=newton report.metric=poisson_deviance,rmse

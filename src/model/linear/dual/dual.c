@@ -284,19 +284,23 @@ static size_t rest_remove(const struct tr_linear_dual *d, uint32_t *rows, size_t
  * they were alone, w_j would overshoot. It cannot if each member expects that the others do the same as it does, and moves w_j in
  * its copy s_j times its change, where s_j members change w_j in the round (Ma et al. 2015, lemma 4, for each key: the square of a
  * sum of s_j numbers is at most s_j times the sum of their squares). The expected number of other members that change w_j is
- * (P - 1) (1 - (1 - f_j)^m), where f_j is the fraction of rows with key j and m the number of rows of a member in a round. Half of it
- * is enough in practice and takes fewer passes (OTHERS). Rare keys have s_j near 1, and their steps are as long as those of one
- * worker.
+ * (P - 1) (1 - (1 - f_j)^m), where f_j is the fraction of rows with key j and m the number of rows of a member in a round. A part of
+ * it is enough and takes fewer passes: half, or 0.3 of two members. (If each member takes one step and all rows have all keys,
+ * s_j > P / 2 is enough.) Rare keys have s_j near 1, and their steps are as long as those of one worker.
  *
  * Which rows a member takes depends on the number of members only, so runs on the same ranks are equal bit by bit.
  *
  * w is also in a table. In every clock each member pulls and pushes its range of w (d->key, d->keys), for other groups and for
  * checkpoints. */
 
-/* Rows that a member takes between two polls; it takes steps if it has as many rows. */
+/* Rows that a member takes between two polls. */
 enum { TAKEN = 64 };
 
-static const double OTHERS = 0.5;
+/* Returns the part of the other members' expected changes that steps allow for. */
+static double rounds_allowance(size_t working)
+{
+    return working == 2 ? 0.3 : 0.5;
+}
 
 /* Returns the address of this member's range of w. */
 static void *rounds_range(const struct tr_linear *m)
@@ -313,10 +317,11 @@ static size_t rounds_range_begin(const struct tr_linear *m, int member, int memb
 
 /* Returns the number of rounds per clock if `working` members take steps. More rounds need fewer passes, but a merge visits all keys
  * of all copies, and the members wait for each other: a round is worth it if a member processes several non-zeros per key in it, and
- * takes longer than a message. */
+ * takes longer than a message. One member needs rounds only for the mean of w. */
 static int64_t rounds_choose(const struct tr_linear *m, size_t working)
 {
     enum { LEAST = 4, MOST = 64, NONZEROS_OF_ROUND = 4096 };
+    if (working == 1) return m->dual->table ? 4 * LEAST : 1;
     double clocks = (double)(m->clocks_per_epoch * tr_groups(m->tr)),
            nonzeros = (double)m->train->total_nonzeros / clocks / (double)working,
            rounds = fmin(nonzeros / (double)m->problem.keys, nonzeros / NONZEROS_OF_ROUND);
@@ -341,7 +346,7 @@ static double rounds_chance(double n, double all, double steps)
  * members take steps that the mean is at most MOST_MEAN. */
 static int rounds_choose_working(struct tr_linear *m, const float *count)
 {
-    enum { TRIED = 32 };
+    enum { TRIED = 32, NONZEROS_OF_MEMBER = 32768 }; /* fewer take less time than the messages of a pass */
     static const double MOST_MEAN = 2;
     struct tr_linear_dual *d = m->dual;
     double all = (double)m->problem.rows.n, sum[TRIED + 1] = {0};
@@ -357,7 +362,7 @@ static int rounds_choose_working(struct tr_linear *m, const float *count)
     TR_TRY(tr_all_reduce(m->tr, TR_SET_GROUP, TR_SUM, TR_F64, sum, TRIED + 1));
     d->working = 1;
     for (size_t k = 1; k < n; k++) {
-        double mean = 1 + OTHERS * (double)(tried[k] - 1) * sum[k] / fmax(1, sum[TRIED]);
+        double mean = 1 + rounds_allowance(tried[k]) * (double)(tried[k] - 1) * sum[k] / fmax(1, sum[TRIED]);
         if (mean <= MOST_MEAN) d->working = tried[k];
     }
     return TR_OK;
@@ -388,7 +393,8 @@ static int rounds_prepare(tr_worker *me, struct tr_linear *m)
     d->stride = (p->keys + 16) / 16 * 16;
     TR_TRY(tr_set_memory_open(m->tr, TR_SET_GROUP, d->working * d->stride * element, &d->of_copies));
     d->copies = tr_set_memory_at(d->of_copies);
-    d->spread = (struct tr_spread){d->code, (float)(OTHERS * (double)(d->working - 1) / UINT8_MAX)};
+    d->spread = (struct tr_spread){
+        d->code, (float)(rounds_allowance(d->working) * (double)(d->working - 1) / UINT8_MAX)};
     double steps = rounds_steps(m, d->working);
     for (size_t j = d->key; j < d->key + d->keys; j++)
         d->code[j] = (uint8_t)ceil(UINT8_MAX * rounds_chance((double)count[j], (double)all, steps));
