@@ -9,19 +9,23 @@ printf 'model: {type: lda, topics: 12}\nsolve: {epochs: 30}\nreport: {every: 5, 
 # ---- in any layout: log p of the words rises although the priors change, and the file is what its readers expect ----
 trial() { # NAME RANKS SETTINGS…
     name=$1 ranks=$2; shift 2
+    # without BSP evaluations are not of one moment, and the groups have different priors, of which the file has the largest
+    case $* in *ssp) fall=0.05 far=0.15 apart=0.3 ;; *) fall=0 far=0.02 apart=1e-4 ;; esac
     check "$name: train" on "$ranks" "$trireme" train news.yaml output="$name" "$@"
-    awk -F, 'NR > 1 { if ($4 < last && NR > 2) bad = 1; last = $4 } END { exit bad || NR != 8 }' "$name/metrics.csv" ||
+    awk -F, -v fall="$fall" 'NR > 1 { if ($4 < last - fall && NR > 2) bad = 1; last = $4 } END { exit bad || NR != 8 }' "$name/metrics.csv" ||
         fail "$name: log p does not rise: $(cut -d, -f4 "$name/metrics.csv")"
-    near "$(of "$name" objective)" -3.665 0.02 || fail "$name: log p is $(of "$name" objective)"
+    near "$(of "$name" objective)" -3.665 $far || fail "$name: log p is $(of "$name" objective)"
     grep -q '"metric": "perplexity"' "$name/summary.json" || fail "$name: $(grep '"metric"' "$name/summary.json")"
     check "$name: evaluate" "$trireme" evaluate "$name" bag --json
     near "$(number perplexity <out)" 42 3 || fail "$name: perplexity $(number perplexity <out)"
-    # without BSP the groups have slightly different priors, of which the file has the largest
-    near "$(of "$name" test_perplexity)" "$(number perplexity <out)" "$(case $* in *ssp) echo 0.03 ;; *) echo 1e-4 ;; esac)" ||
+    near "$(of "$name" test_perplexity)" "$(number perplexity <out)" $apart ||
         fail "$name: $(of "$name" test_perplexity) in the summary"
     ls "$name" | grep -q part && fail "$name: a part is left"
 }
 trial one 1
+# sweeps and candidates compare objectives if there is no metric: a higher log p is better
+run untested 1 data.train=bag model.type=lda model.topics=4 solve.epochs=3
+grep -q '"metric_ascends": true' untested/summary.json || fail "untested: a lower log p is better: $(grep metric untested/summary.json)"
 trial group 4
 trial groups 4 ranks.groups=2 ranks.group_size=2
 trial alone 3 ranks.group_size=1 sync.mode=ssp
