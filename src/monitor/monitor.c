@@ -120,7 +120,7 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
         a->reached_target = true;
         a->target = *row;
     }
-    a->ascends = stage->metric[0].ascends;
+    a->ascends = stage->metric[0].name ? stage->metric[0].ascends : stage->ascends;
     for (int k = 0; k < TR_METRICS; k++) a->metric[k] = metric_name(stage->metric[k].name);
     tr_display_row(&m->display, stage, row);
     tr_display_row(&m->logged, stage, row);

@@ -22,7 +22,7 @@ struct tr_account {
     int64_t metrics_bytes;                    /* length of metrics.csv */
     struct tr_progress_row last;              /* last evaluation */
     struct tr_metric_name metric[TR_METRICS]; /* names of the metrics of the last evaluation */
-    int64_t ascends;                          /* 0 or 1: a higher value of the first metric is better */
+    int64_t ascends;                          /* 0 or 1: a higher first metric, or objective, is better */
     int64_t reached_target;                   /* 0 or 1 */
     struct tr_progress_row target;            /* first evaluation that reached solve.target */
     uint64_t restarts, checkpoints, failed;   /* numbers of restarts, of written and of failed checkpoints */
