@@ -32,6 +32,9 @@
 extern "C" {
 #endif
 
+/* Maximum number of distinct integers that are taken for classes although the job does not say so. */
+enum { TR_GUESSED_CLASSES = 100 };
+
 /* The data set to open, TR_DATA_TRAIN or TR_DATA_TEST, combined with the properties of the model:
  *   TR_DATA_SPARSE      the model supports sparse rows only: rows of csv are converted to lists of non-zeros
  *   TR_DATA_DENSE       the model supports sparse and dense rows: sparse rows become dense if at least half of their cells are
@@ -45,7 +48,7 @@ extern "C" {
  *   TR_DATA_CODES       the model needs one number per column of a csv file: a value of a category is a code from 0, the most
  *                       frequent value first (tr_data_values()); missing numbers and unknown values are NaN
  *   TR_DATA_CLASSES     labels are classes: integers beyond 2^24, which a float cannot represent exactly, become names
- *   TR_DATA_FEW_CLASSES labels are classes if they are at most 100 distinct integers */
+ *   TR_DATA_FEW_CLASSES labels are classes if they are at most TR_GUESSED_CLASSES distinct integers */
 enum tr_data_part {
     TR_DATA_TRAIN = 0,
     TR_DATA_TEST = 1,

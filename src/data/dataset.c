@@ -605,7 +605,8 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     for (int e = 0; e < TR_EXTRAS; e++) TR_TRY(extra_check(data, (enum tr_extra)e));
     TR_TRY(tr_agree(tr, works ? extras_set(data, in) : TR_OK));
     if (csv) TR_TRY(tr_schema_make_keys(data, like, in));
-    bool too_many = s->long_labels && s->form & TR_DATA_FEW_CLASSES && s->schema->labels.n > 100;
+    bool too_many =
+        s->long_labels && s->form & TR_DATA_FEW_CLASSES && s->schema->labels.n > TR_GUESSED_CLASSES;
     TR_TRY(tr_agree(tr, too_many
                             ? tr_fail(TR_ERR_DATA,
                                       "%s: %zu labels are integers that 32-bit floats do not tell apart: "

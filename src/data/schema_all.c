@@ -396,7 +396,6 @@ int tr_labels_unite(tr_context *tr, const struct tr_labels *labels, tr_data *dat
 int tr_labels_need_names(tr_context *tr, const struct tr_read_report *report, const tr_data *data,
                          bool *names)
 {
-    enum { MOST_GUESSED = 100 };
     int form = data->state->form;
     int32_t any = *report->long_label != '\0';
     tr_data all = {.labels = 0};
@@ -404,7 +403,7 @@ int tr_labels_need_names(tr_context *tr, const struct tr_read_report *report, co
     *names = any && form & (TR_DATA_CLASSES | TR_DATA_NODE);
     if (!any || *names || !(form & TR_DATA_FEW_CLASSES)) return TR_OK;
     TR_TRY(tr_labels_unite(tr, &report->labels, &all));
-    *names = all.labels <= MOST_GUESSED;
+    *names = all.labels <= TR_GUESSED_CLASSES;
     for (size_t i = 0; i < all.labels; i++) *names = *names && all.label[i] == rintf(all.label[i]);
     free((void *)(uintptr_t)all.label);
     return TR_OK;

@@ -201,8 +201,6 @@ static int keys_select(tr_context *tr, const struct keys *k, const uint64_t plac
 
 /* ---- the split of a job ---- */
 
-enum { MOST_GUESSED = 100 }; /* maximum of labels that are classes although the job does not say so */
-
 /* Lists the marks of this worker's share of the rows. */
 static int split_list_marks(tr_data *data, struct tr_marks *marks)
 {
@@ -388,7 +386,7 @@ static int split_by_label(tr_data *data)
         if (end - i < least) least = end - i;
         integers = integers && pair[2 * i] & 1;
     }
-    bool classes = s->form & TR_DATA_CLASSES || (integers && labels <= MOST_GUESSED);
+    bool classes = s->form & TR_DATA_CLASSES || (integers && labels <= TR_GUESSED_CLASSES);
     if (!classes || labels > TR_SPLIT_MOST_LABELS ||
         (double)least * (held->to - held->from) >= TR_SPLIT_FEW_ROWS)
         return TR_OK;

@@ -43,8 +43,8 @@ int tr_labels_check_test(tr_context *tr, const tr_data *train, const tr_data *te
     return TR_OK;
 }
 
-/* More integers, or real numbers, than FEW are classes only in special cases, more than MANY never. */
-enum { FEW = 20, MANY = 100 };
+/* More integers, or real numbers, than FEW are classes only in special cases, more than TR_GUESSED_CLASSES never. */
+enum { FEW = 20 };
 
 static bool labels_are_integers(const tr_data *train)
 {
@@ -59,9 +59,9 @@ static int labels_number_classes(tr_context *tr, const tr_data *train, bool *cla
 {
     enum { RARE = 5 };
     size_t n = train->labels;
-    double count[MANY] = {0}, sum = 0, least = INFINITY;
+    double count[TR_GUESSED_CLASSES] = {0}, sum = 0, least = INFINITY;
     *classes = n <= FEW;
-    if (n <= FEW || n > MANY) return TR_OK;
+    if (n <= FEW || n > TR_GUESSED_CLASSES) return TR_OK;
     bool consecutive = train->label[0] >= 0 && train->label[0] <= 1 &&
                        train->label[n - 1] - train->label[0] == (float)(n - 1);
     if (!consecutive) return TR_OK;
@@ -101,7 +101,7 @@ void tr_labels_say(tr_context *tr, const tr_data *train, const char *key, const 
     char text[96], head[32], more[96] = "";
     labels_describe(train, text);
     snprintf(head, sizeof head, "%s:", key);
-    if (!tr_data_labels_are_names(train) && train->labels <= MANY)
+    if (!tr_data_labels_are_names(train) && train->labels <= TR_GUESSED_CLASSES)
         snprintf(more, sizeof more, "; %s=%s takes them as %s", key, other, classes ? "numbers" : "classes");
     tr_say(tr, "%-14s %s: labels are %s%s", head, chosen, text, more);
 }

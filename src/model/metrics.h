@@ -73,8 +73,7 @@ struct tr_judged {
     double loss;        /* that of the model; 0 if is == SIZE_MAX */
     double score;       /* two classes: higher scores make class 1 likelier */
     double probability; /* two classes and metrics->brier: of class 1 */
-    double
-        brier; /* metrics->brier: sum over classes of (probability - (class == is))², half of it for two classes */
+    double brier; /* metrics->brier: Σ (probability - (class == is))² over the classes; half of it for two */
     double error; /* numbers: prediction - target */
 };
 

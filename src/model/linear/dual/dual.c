@@ -342,8 +342,8 @@ static double rounds_chance(double n, double all, double steps)
 }
 
 /* Sets d->working. The number of passes grows with the mean of s_j over the non-zeros, and the time of a pass falls with the number of
- * members. If all rows have all keys, the mean is (P + 1) / 2, and many members are hardly faster than four. Therefore only so many
- * members take steps that the mean is at most MOST_MEAN. */
+ * members. If all rows have all keys, the mean is (P + 1) / 2, and many members are hardly faster than three. Therefore the number of
+ * members that take steps is the largest with a mean of at most MOST_MEAN. */
 static int rounds_choose_working(struct tr_linear *m, const float *count)
 {
     enum { TRIED = 32, NONZEROS_OF_MEMBER = 32768 }; /* fewer take less time than the messages of a pass */
