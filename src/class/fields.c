@@ -462,8 +462,9 @@ int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *n
  * table_header, table_hash (number of keys of all categories; 0: they have dictionaries), table_crosses (number of crossed columns,
  * the last ones; each has five numbers in /table_crossed: how many columns it combines, and their indices). Texts: /table_names,
  * /table_labels and /table_missing. For each column: /table_types (as in data/schema.h), /table_flags (1: some numbers are missing,
- * 2: the dictionary omits some values, 4: the column is raw), /table_means and /table_values (size of its dictionary). The values
- * of all dictionaries follow each other: value i is the bytes begin[i] .. begin[i + 1] - 1 of /dictionary_text.
+ * 2: the dictionary omits some values, 4: the column is raw, 8: the mean was computed), /table_means and /table_values (size of its
+ * dictionary). The values of all dictionaries follow each other: value i is the bytes begin[i] .. begin[i + 1] - 1 of
+ * /dictionary_text.
  */
 
 static int schema_damaged(void)
@@ -520,7 +521,8 @@ static int schema_columns(tr_fields *f, struct tr_schema *s)
         for (size_t c = 0; c < s->n && status == TR_OK; c++) {
             const struct tr_column *column = &s->column[c];
             type[c] = column->type;
-            flags[c] = (uint8_t)(column->missing | column->others << 1 | column->raw << 2);
+            flags[c] =
+                (uint8_t)(column->missing | column->others << 1 | column->raw << 2 | column->averaged << 3);
             mean[c] = column->mean;
             values[c] = column->values;
         }
@@ -531,13 +533,15 @@ static int schema_columns(tr_fields *f, struct tr_schema *s)
     if (status == TR_OK) status = tr_field_array(f, "table_values", TR_FIELD_U64, s->n, 0, NULL, &values);
     for (size_t c = 0; c < s->n && status == TR_OK && f->reader; c++) {
         if (type[c] >= TR_COLUMN_TYPES || values[c] >= UINT32_MAX) status = schema_damaged();
-        s->column[c] = (struct tr_column){.type = type[c],
-                                          .fixed = true,
-                                          .missing = flags[c] & 1,
-                                          .others = flags[c] >> 1 & 1,
-                                          .raw = flags[c] >> 2 & 1,
-                                          .mean = mean[c],
-                                          .values = (uint32_t)values[c]};
+        s->column[c] =
+            (struct tr_column){.type = type[c],
+                               .fixed = true,
+                               .missing = flags[c] & 1,
+                               .others = flags[c] >> 1 & 1,
+                               .raw = flags[c] >> 2 & 1,
+                               .averaged = (flags[c] >> 3 | flags[c]) & 1, /* older versions: if missing */
+                               .mean = mean[c],
+                               .values = (uint32_t)values[c]};
         if (s->column[c].raw != s->column[0].raw)
             status = schema_damaged(); /* all columns are raw, or none */
         if (type[c] != TR_COLUMN_LABEL && type[c] != TR_COLUMN_NAMED_LABEL) continue;

@@ -176,21 +176,48 @@ static void disk_use_page_cache(const struct tr_data_state *s)
 
 /* ---- writing: the first pass ---- */
 
-uint64_t tr_disk_note_numbers(struct tr_disk_column *c, const struct tr_matrix *m, const float *weight,
-                              size_t slot)
+int tr_disk_note_numbers(const struct tr_schema *s, const struct tr_matrix *m, const float *weight,
+                         struct tr_disk_column *column)
 {
-    uint64_t nonzeros = 0;
+    size_t slots = m->columns;
+    TR_FREED double *origin = NULL;
+    TR_FREED bool *known = NULL;
+    double *n, *sum, *square;
+    TR_TRY(TR_NEW(&origin, 4 * slots));
+    TR_TRY(TR_NEW(&known, slots));
+    n = origin + slots, sum = n + slots, square = sum + slots;
+
+    /* sums of differences from the first number of the column, which lose little precision */
+    size_t unknown = slots;
     for (size_t i = 0; i < m->rows; i++) {
-        float x = m->value[i * m->columns + slot];
-        nonzeros += isnan(x) ? 2 : x != 0;
-        double w = weight ? (double)weight[i] : 1, from_old = (double)x - c->mean;
-        if (isnan(x) || w == 0) continue;
-        c->n += w;
-        c->mean += w * from_old / c->n;
-        c->apart += w * from_old * ((double)x - c->mean);
-        c->sum += w * (double)x;
+        const float *row = m->value + i * slots;
+        double w = weight ? (double)weight[i] : 1;
+        if (w == 0) continue;
+        for (size_t j = 0; j < slots && unknown > 0; j++) {
+            if (known[j] || isnan(row[j])) continue;
+            known[j] = true;
+            origin[j] = (double)row[j];
+            unknown--;
+        }
+        for (size_t j = 0; j < slots; j++) {
+            bool there = row[j] == row[j];
+            double d = there ? (double)row[j] - origin[j] : 0;
+            n[j] += there ? w : 0;
+            sum[j] += w * d;
+            square[j] += w * d * d;
+        }
     }
-    return nonzeros;
+
+    for (size_t k = 0; k < s->n; k++) { /* adds two sets of rows (Chan, Golub and LeVeque 1979) */
+        size_t j = s->column[k].slot;
+        struct tr_disk_column *c = &column[k];
+        if (s->column[k].type != TR_COLUMN_NUMBER || !(n[j] > 0)) continue;
+        double all = c->n + n[j], apart = origin[j] + sum[j] / n[j] - c->mean;
+        c->apart += fmax(0, square[j] - sum[j] * sum[j] / n[j]) + apart * apart * c->n * n[j] / all;
+        c->mean += apart * n[j] / all;
+        c->n = all;
+    }
+    return TR_OK;
 }
 
 int tr_disk_note(void *writer, struct tr_reader *r)
@@ -215,12 +242,11 @@ int tr_disk_note(void *writer, struct tr_reader *r)
         struct tr_disk_column *note = &c->column[k];
         if (column->type > TR_COLUMN_CATEGORY) continue;
         c->valued = c->valued || column->type == TR_COLUMN_NUMBER || s->hash > 0;
-        if (column->type == TR_COLUMN_NUMBER) {
-            const float *weight =
-                r->extra[TR_EXTRA_WEIGHT] ? r->extra[TR_EXTRA_WEIGHT] + r->report.rows : NULL;
-            c->nonzeros += tr_disk_note_numbers(note, m, weight, column->slot);
-            continue;
+        for (size_t i = 0; i < m->rows && column->type == TR_COLUMN_NUMBER; i++) {
+            float x = m->value[i * m->columns + column->slot];
+            c->nonzeros += isnan(x) ? 2 : x != 0; /* 2: the mean, and a 1 in the column of missing numbers */
         }
+        if (column->type == TR_COLUMN_NUMBER) continue;
         size_t before = note->capacity, n = r->options->seen[k].values.n;
         c->nonzeros += m->rows; /* adds the maximum: a category has at most one key in each row */
         TR_TRY(TR_GROW(&note->count, &note->capacity, n));
@@ -231,7 +257,9 @@ int tr_disk_note(void *writer, struct tr_reader *r)
             if (place < n) note->count[place]++;
         }
     }
-    return TR_OK;
+    const float *weight = r->extra[TR_EXTRA_WEIGHT];
+    if (s->column->raw) return TR_OK; /* trees need no means */
+    return tr_disk_note_numbers(s, m, weight ? weight + r->report.rows : NULL, c->column);
 }
 
 /* ---- writing: the file ---- */

@@ -23,6 +23,7 @@ struct pass {
     uint64_t rows; /* number of rows passed to records() so far */
     float *dense;
     size_t dense_capacity;
+    bool warned; /* of a missing number without a mean */
 };
 
 /* Positions and identifiers of rows of a file. */
@@ -63,6 +64,26 @@ static int pass_hand_out_dense(struct pass *p, const tr_batch *lists, uint64_t u
     return TR_OK;
 }
 
+/* Models of older versions have means only of the columns in which numbers were missing in training. */
+static void pass_warn_of_means(struct pass *p, const struct tr_matrix *m)
+{
+    const struct tr_schema *s = p->options->schema;
+    for (size_t c = 0; c < s->n; c++) {
+        const struct tr_column *column = &s->column[c];
+        bool lacks = column->type == TR_COLUMN_NUMBER && !column->raw && !column->averaged;
+        for (size_t i = 0; i < m->rows && lacks && !p->warned; i++) {
+            char name[TR_SHOWN_NAME];
+            if (!isnan(m->value[i * m->columns + column->slot])) continue;
+            tr_schema_column_text(s, c, name);
+            tr_printf(stderr,
+                      "trireme: warning: column %s: a number is missing and counts as 0, as the model has no "
+                      "mean of it: train it again with this version\n",
+                      name);
+            p->warned = true;
+        }
+    }
+}
+
 /* Calls records() with the rows of the reader: as rows of keys if the model has a schema, otherwise unchanged except that columns
  * that the model does not have are dropped. */
 static int pass_take_rows(void *state, struct tr_reader *r)
@@ -74,6 +95,7 @@ static int pass_take_rows(void *state, struct tr_reader *r)
     struct tr_matrix *m = &r->matrix;
     uint64_t unknown = 0;
     if (r->options->schema) {
+        if (!p->warned) pass_warn_of_means(p, m);
         TR_TRY(tr_schema_keys_of(o->schema, NULL, m, &own, &unknown));
         if (!own.begin && o->form == TR_ROWS_SPARSE) TR_TRY(tr_matrix_make_sparse(&own));
         m = &own;

@@ -164,7 +164,7 @@ void tr_cache_clean(const char *ended);
 /* ---- rows on a disk (data.storage): disk.c ----
  *
  * Writing: the input files are read twice. The first pass counts rows and notes which columns occur (of tables: how often each
- * value of a category occurs, and the means of numbers of which some are missing). Then the size is known, and the file is created.
+ * value of a category occurs, and the means of numbers). Then the size is known, and the file is created.
  * The second pass writes the rows of each chunk of text to their places in the file; written pages go to the disk and out of
  * memory. Only the file grows with the number of rows.
  *
@@ -175,6 +175,7 @@ void tr_cache_clean(const char *ended);
  * use: a damaged one ends the job, and the next start reads the input files again. */
 
 struct tr_reader;
+struct tr_schema;
 
 /* Decides by data.storage whether the rows will be on a disk: sets data->state->on_disk and memory. Call it before reading. All
  * ranks. TR_ERR_CONFIG: the model or the job cannot use data on a disk. */
@@ -184,8 +185,8 @@ int tr_disk_choose(tr_data *data);
 struct tr_disk_column {
     uint64_t *count; /* category: number of rows with each value, by the value's place (names.h) */
     size_t capacity;
-    /* numbers x, over the rows in which x is not missing: Σ w, Σ w x, mean of x, Σ w (x - mean)² (West 1979) */
-    double n, sum, mean, apart;
+    /* numbers x, over the rows in which x is not missing: Σ w, mean of x, Σ w (x - mean)² */
+    double n, mean, apart;
 };
 
 struct tr_disk_writer {
@@ -216,10 +217,9 @@ struct tr_disk_writer {
     size_t block_capacity;
 };
 
-/* Adds the numbers of the column at `slot` of the rows, multiplied by the weights, to the sums in *column. Returns the number of
- * non-zeros to store for these numbers: two for a missing number (the mean, and a 1 in the column of missing numbers). */
-uint64_t tr_disk_note_numbers(struct tr_disk_column *column, const struct tr_matrix *rows,
-                              const float *weight, size_t slot);
+/* Adds the rows, multiplied by the weights (NULL: all are 1), to the sums of all columns of numbers. column: one per column. */
+int tr_disk_note_numbers(const struct tr_schema *s, const struct tr_matrix *rows, const float *weight,
+                         struct tr_disk_column *column);
 
 /* tr_reader_options.piece is tr_disk_note() in the first pass, tr_disk_write() in the second. writer: a struct tr_disk_writer. */
 int tr_disk_note(void *writer, struct tr_reader *reader);

@@ -78,8 +78,8 @@ static int dense_moments(const struct tr_data_state *s, struct moments *moments)
             square[j] += w * d * d;
             moments[j].n += x != 0 ? w : 0;
             moments[j].squares += w * x * x;
-            moments[j].least = fminf(moments[j].least, row[j]);
-            moments[j].most = fmaxf(moments[j].most, row[j]);
+            if (row[j] < moments[j].least) moments[j].least = row[j];
+            if (row[j] > moments[j].most) moments[j].most = row[j];
         }
     }
     for (size_t j = 0; j < c; j++) {
@@ -159,21 +159,25 @@ static int look_at_values(tr_data *data, bool *differ)
 {
     bool dense = data->state->full;
     const struct tr_matrix *m = &data->state->rows;
-    double least = 1, most = 1, off = 0;
+    float least = 1, most = 1;
+    double off = 0;
     for (size_t i = 0; i < m->rows; i++) {
         uint64_t begin = m->begin ? m->begin[i] : i * m->columns,
                  end = m->begin ? m->begin[i + 1] : begin + m->columns;
         double square = 0;
         if (weight_of(data->state, i) == 0) continue;
-        for (uint64_t k = begin; k < end; k++) {
-            double x = m->value ? fabs((double)m->value[k]) : 1;
-            most = fmax(most, x);
-            least = x > 0 ? fmin(least, x) : least;
+        for (uint64_t k = begin; k < end && m->value; k++) {
+            float x = fabsf(m->value[k]);
+            most = x > most ? x : most;
+            least = x > 0 && x < least ? x : least;
+        }
+        for (uint64_t k = begin; k < end && m->begin; k++) {
+            double x = m->value ? (double)m->value[k] : 1;
             square += x * x;
         }
         if (m->begin && end > begin) off = fmax(off, fabs(square - 1));
     }
-    double extremes[3] = {most, -least, off};
+    double extremes[3] = {(double)most, -(double)least, off};
     TR_TRY(tr_all_reduce(data->state->tr, TR_SET_ALL, TR_MAX, TR_F64, extremes, 3));
     bool unit = !dense && extremes[2] < 0.01;
     *differ = !unit && extremes[0] > -10 * extremes[1];

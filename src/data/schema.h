@@ -6,7 +6,8 @@
  * TR_VALUE_DIGITS characters, is a word, and its form is its bytes. Categories, labels, data.positive and data.missing use this. A
  * row is read as one float per column, its slot. A number column has the number, or NaN if it is missing. A category has the place
  * (names.h) of its value in the reader's list of values, as the bits of the float. After reading, keys are made of slots:
- *   number     one key, which holds the mean if the number is missing; if numbers are missing, a second key is 1 in these rows
+ *   number     one key, which holds the mean if the number is missing; if numbers are missing in the training data, a second key is
+ *              1 in the rows that lack it
  *   category   one key per value of its dictionary, the most frequent first, which is 1 in rows with this value; and possibly one
  *              for all other values
  * A raw column, a number or a category, is one key: it has the number, or NaN if that is missing; or the number of the value in the
@@ -123,6 +124,7 @@ struct tr_column {
     bool missing;    /* number: there is a key for rows without the number */
     bool others;     /* category: there is a key for values that are not in the dictionary */
     bool raw;        /* number, category: the column is one key, see above */
+    bool averaged;   /* number: `mean` was computed; models of older versions lack some means */
     uint32_t slot;   /* number, category: index of the column's float in a row as it is read */
     uint32_t first;  /* number, category: the first key */
     uint32_t keys;   /* number, category: number of keys */

@@ -132,26 +132,25 @@ int tr_schema_change(tr_data *data, const struct tr_column_seen *seen, bool *aga
 
 /* ---- means ---- */
 
-/* Sets the means of the columns with missing numbers. Rows have weights w: Σ w x gives the mean, and Σ w (x - mean)² its precision.
- * noted: the sums of rows on a disk, from the first pass. */
-static int schema_find_means(tr_data *data, const int32_t *missing, const struct tr_disk_column *noted)
+/* Sets the means of all columns of numbers, also of those in which no number is missing: one may be missing in rows to predict. Rows
+ * have weights w: Σ w x gives the mean, and Σ w (x - mean)² its precision. noted: the sums of rows on a disk, from the first pass. */
+static int schema_find_means(tr_data *data, const struct tr_disk_column *noted)
 {
     struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
     TR_FREED struct tr_disk_column *mine = NULL;
     TR_FREED double *sum = NULL;
     double *count, *apart;
-    TR_TRY(TR_NEW(&mine, s->n));
-    TR_TRY(TR_NEW(&sum, 3 * s->n));
+    int status = TR_NEW(&mine, s->n);
+    if (status == TR_OK) status = TR_NEW(&sum, 3 * s->n);
+    if (status == TR_OK && noted) memcpy(mine, noted, s->n * sizeof *mine);
+    else if (status == TR_OK && data->state->rows.rows > 0 && !data->state->on_disk)
+        status = tr_disk_note_numbers(s, &data->state->rows, data->state->own_weight, mine);
+    TR_TRY(tr_agree(tr, status));
     count = sum + s->n;
     apart = count + s->n;
     for (size_t c = 0; c < s->n; c++) {
-        if (!missing[c]) continue;
-        if (noted) mine[c] = noted[c];
-        else if (!data->state->on_disk)
-            (void)tr_disk_note_numbers(&mine[c], &data->state->rows, data->state->own_weight,
-                                       s->column[c].slot);
-        sum[c] = mine[c].sum;
+        sum[c] = mine[c].n * mine[c].mean;
         count[c] = mine[c].n;
     }
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2 * s->n));
@@ -161,11 +160,12 @@ static int schema_find_means(tr_data *data, const int32_t *missing, const struct
     }
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, apart, s->n));
     for (size_t c = 0; c < s->n; c++) {
-        if (!missing[c]) continue;
+        if (s->column[c].type != TR_COLUMN_NUMBER) continue;
         double mean = count[c] > 0 ? sum[c] / count[c] : 0, spread = sqrt(apart[c] / count[c]);
         /* the order of the sums depends on the number of ranks: rounding makes the result independent of it */
         double unit = count[c] > 0 && spread > 0 ? exp2(floor(log2(spread)) - 10) : 0;
         s->column[c].mean = unit > 0 && isfinite(1 / spread) ? unit * round(mean / unit) : mean;
+        s->column[c].averaged = true;
     }
     return TR_OK;
 }
@@ -175,16 +175,16 @@ static int schema_settle_missing(tr_data *data, const struct tr_reading *in)
     struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
     TR_FREED int32_t *missing = NULL;
-    int32_t any = 0;
+    bool any = false;
     TR_TRY(tr_agree(tr, TR_NEW(&missing, s->n)));
     for (size_t c = 0; in->seen && c < s->n; c++) missing[c] = in->seen[c].missing;
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, missing, s->n));
     for (size_t c = 0; c < s->n; c++) {
-        s->column[c].missing = missing[c] && s->column[c].type == TR_COLUMN_NUMBER;
-        missing[c] = s->column[c].missing && !s->column[c].raw;
-        any |= missing[c];
+        bool number = s->column[c].type == TR_COLUMN_NUMBER;
+        s->column[c].missing = missing[c] && number;
+        any |= number && !s->column[c].raw;
     }
-    return any ? schema_find_means(data, missing, in->writer.column) : TR_OK;
+    return any ? schema_find_means(data, in->writer.column) : TR_OK;
 }
 
 /* ---- dictionaries ---- */

@@ -101,6 +101,30 @@ awk 'BEGIN { print "a,b,c,d,e,f,g,h,y"; for (i = 0; i < 3000; i++) print (i % 97
 learn bare 1 data.train=bare.csv data.label=y model.type=logistic
 says bare.out "8 numbers, missing values in 8; label y"
 
+# ---- a number that is missing only in the rows to predict is the mean of the training rows ----
+awk 'BEGIN { srand(3); print "x,w,z,city,y"
+    for (i = 0; i < 240; i++) { x = 1000 + rand(); z = rand(); w = i % 3; printf "%.4f,%d,%.4f,%s,%.4f\n", x, w, z, i % 2 ? "Rome" : "Oslo", 3 * (x - 1000) + z } }' >full.csv
+printf 'x,z,city\n,0.5,Rome\n' >lack.csv
+awk -F, 'NR > 1 { n++; s += $1; m += $2; t += $1 * $2 } END { printf "x,z,city\n%.4f,0.5,Rome\n%.4f,0.5,Rome\n", s / n, t / m }' full.csv >means.csv
+"$trireme" convert full.csv full.h5 >/dev/null || fail "convert full.csv"
+mkdir -p scratch
+for how in "1 full.csv" "1 full.h5 data.scale=none" "1 full.csv data.scale=minmax" "2 full.csv data.partition=horizontal data.storage=disk data.scratch=scratch" \
+    "8 full.h5" "1 full.csv data.weight=w" "2 full.csv data.weight=w data.partition=horizontal data.storage=disk data.scratch=scratch"; do
+    ranks=${how%% *} how=${how#* } line=1
+    case $how in *weight*) line=2 ;; *) how="$how data.columns=w:ignore" ;; esac
+    # shellcheck disable=SC2086 # words on purpose
+    learn lack $ranks data.train=$how data.label=y model.type=linear solve.method=newton model.l2=1e-6
+    { "$trireme" predict lack lack.csv; "$trireme" predict lack means.csv | sed -n ${line}p; } >said 2>err
+    near "$(sed -n 1p said)" "$(sed -n 2p said)" 0.005 || fail "a number that is missing only in prediction, $how on $ranks ranks: $(cat said err)"
+done
+awk 'BEGIN { print "a,b"; for (i = 0; i < 40; i++) print (i % 2 ? 1010 : 990) + i % 3 "," (i % 2 ? 10 : 0) }' >pair.csv
+printf 'a,b\n,10\n1000.975,10\n' >hole.csv
+learn pair 2 data.train=pair.csv model.type=kmeans model.clusters=2 solve.start=first
+[ "$("$trireme" predict pair hole.csv | uniq | wc -l)" -eq 1 ] || fail "kmeans: a missing number is not the mean: $("$trireme" predict pair hole.csv)"
+# trees need no mean: a missing number has a direction of its own
+run grown 1 data.train=full.csv data.label=y data.columns=w:ignore model.type=trees model.min_rows=5
+"$trireme" predict grown lack.csv >said 2>err && [ ! -s err ] && holds "trees" "$(cat said) > -0.5 && $(cat said) < 5" || fail "trees: $(cat said err)"
+
 # ---- predictions with the identifiers of their rows, whatever the column is, on any number of ranks ----
 printf 'key,x,word,y\n' >known.csv
 awk 'BEGIN { for (i = 0; i < 300; i++) print (i % 3 ? "k " i : "\"k,\"\"" i "\"") "," i % 7 ",w" i % 2 "," i % 7 + i % 2 }' >>known.csv
@@ -150,7 +174,7 @@ done
 awk 'BEGIN { srand(1); print "a,w,b,y" >"weighed.csv"; print "a,b,y" >"plain.csv"
     for (i = 0; i < 1000; i++) { a = rand(); b = rand(); w = int(3 * rand()); y = 3 * a - b + (w == 2 ? 5 : 0) + rand()
         print a "," w "," b "," y >"weighed.csv"; print a "," b "," y >"plain.csv"; print w >"weights" } }'
-mkdir scratch
+mkdir -p scratch
 for how in "ranks.layout=colocated" "data.partition=replicated ranks.groups=1" "data.storage=disk data.scratch=scratch" "data.storage=disk data.scratch=scratch"; do
     ranks=2
     [ "$how" = ranks.layout=colocated ] && ranks=1
