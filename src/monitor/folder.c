@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,19 +40,44 @@ static bool is_begun(const char *name)
 
 enum contents { NOTHING, EARLIER_RUN, OTHER };
 
+/* A user's own files may have the names of files of a run. A run has a status or a checkpoint; if it was killed before its first
+ * status, its lock. */
 static int folder_look(const char *folder, enum contents *contents)
 {
     DIR *files = opendir(folder);
+    bool any = false, job = false, locked = false, others = false;
     if (!files) return folder_fail(folder, strerror(errno));
-    *contents = NOTHING;
     for (struct dirent *file; (file = readdir(files));) {
         const char *name = file->d_name;
-        if (!strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, LOCK_NAME)) continue;
-        if (*contents == NOTHING && !is_begun(name)) *contents = OTHER;
-        if (!strcmp(name, "job.yaml") || !strcmp(name, "status.json") || !strcmp(name, "checkpoints"))
-            *contents = EARLIER_RUN;
+        if (!strcmp(name, ".") || !strcmp(name, "..")) continue;
+        any = true;
+        job = job || !strcmp(name, "job.yaml");
+        locked = locked || !strcmp(name, LOCK_NAME);
+        others = others || !is_begun(name);
     }
     closedir(files);
+    TR_FREED char *manifests = NULL;
+    glob_t found = {.gl_pathc = 0};
+    TR_TRY(tr_format(&manifests, "%s/checkpoints/*/manifest.h5", folder));
+    bool run =
+        (job && locked) || tr_status_look(folder).any || glob(manifests, GLOB_NOSORT, NULL, &found) == 0;
+    globfree(&found);
+    *contents = run ? EARLIER_RUN : others || (any && !locked) ? OTHER : NOTHING;
+    return TR_OK;
+}
+
+/* Finds the name of a folder: without slashes at its end, and if it is a symbolic link, that of the folder to which it points. */
+static int folder_name(const char *folder, char **name)
+{
+    struct stat status;
+    int length = (int)strlen(folder);
+    while (length > 1 && folder[length - 1] == '/') length--; /* "runs/a/" is "runs/a" */
+    TR_TRY(tr_format(name, "%.*s", length, folder));
+    bool link = lstat(*name, &status) == 0 && S_ISLNK(status.st_mode);
+    char *target = link ? realpath(*name, NULL) : NULL;
+    if (!target) return TR_OK;
+    free(*name);
+    *name = target;
     return TR_OK;
 }
 
@@ -113,12 +139,11 @@ static int folder_try_to_take(const char *folder, const char *path, char **moved
 
 int tr_output_take(const char *folder, char **moved, int *lock)
 {
-    int length = (int)strlen(folder), status = TR_OK;
+    int status = TR_OK;
     TR_FREED char *name = NULL, *path = NULL;
     *lock = -1;
     if (moved) *moved = NULL;
-    while (length > 1 && folder[length - 1] == '/') length--; /* "runs/a/" is "runs/a" */
-    TR_TRY(tr_format(&name, "%.*s", length, folder));
+    TR_TRY(folder_name(folder, &name));
     TR_TRY(tr_format(&path, "%s/" LOCK_NAME, name));
     while (status == TR_OK && *lock < 0) status = folder_try_to_take(name, path, moved, lock);
     if (status == TR_OK || !moved) return status;
@@ -127,8 +152,10 @@ int tr_output_take(const char *folder, char **moved, int *lock)
     return status;
 }
 
-bool tr_output_put_back(const char *folder, const char *moved)
+bool tr_output_put_back(const char *output, const char *moved)
 {
+    TR_FREED char *folder = NULL;
+    if (folder_name(output, &folder) != TR_OK) return false;
     DIR *files = opendir(folder);
     bool only = files != NULL; /* the folder contains only files of the list `begun` */
     for (struct dirent *file; only && (file = readdir(files));)
@@ -143,8 +170,10 @@ bool tr_output_put_back(const char *folder, const char *moved)
     return rmdir(folder) == 0 && rename(moved, folder) == 0;
 }
 
-bool tr_output_exchange(const char *folder, const char *moved)
+bool tr_output_exchange(const char *output, const char *moved)
 {
+    TR_FREED char *folder = NULL;
+    if (folder_name(output, &folder) != TR_OK) return false;
     return renameat2(AT_FDCWD, folder, AT_FDCWD, moved, RENAME_EXCHANGE) == 0;
 }
 

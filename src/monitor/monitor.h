@@ -165,9 +165,9 @@ int tr_tasks_folder_close(struct tr_tasks_folder **folder, uint64_t readings, in
 /* ---- folders of other runs, on one rank or in another process ---- */
 
 /* Creates the folder of a new run and locks it until tr_output_release() or the end of this process. A folder that another run has
- * locked is an error, which names that run's process and host. A folder with an earlier run (job.yaml, status.json or checkpoints)
- * is renamed to the first free name of <folder>.1, .2, ... An empty folder is used as it is. A folder with other files is an error,
- * as they may be valuable.
+ * locked is an error, which names that run's process and host. A folder with an earlier run (its status.json or a checkpoint) is
+ * renamed to the first free name of <folder>.1, .2, ... An empty folder is used as it is. A folder with other files is an error, as
+ * they may be valuable. If `folder` is a symbolic link, all this applies to the folder to which it points.
  *
  * @param [out] moved  new name of the folder of the earlier run, or NULL. Free it. moved = NULL: a run resumes in its folder
  */

@@ -71,7 +71,7 @@ awk 'BEGIN {
 }' >three.svm
 run flying 1 job.yaml data.train=three.svm data.test=30% solve.method=dual model.l2=1e-6 solve.patience=2
 grep -q '^warning: .*a larger solve.patience may help' flying.out || fail "a poor objective is not told: $(cat flying.out)"
-mkdir here && cp rows.svm here && touch here/job.yaml # as an earlier run's
+mkdir here && cp rows.svm here && printf '{\n  "state": "done"\n}\n' >here/status.json # as an earlier run's
 refused 78 'in the folder of this run' data.train=here/rows.svm output=here
 refused 78 'in the folder of this run' data.train=rows.svm "data.test=here/*.svm" output=here/
 [ -f here/rows.svm ] && [ ! -e here.1 ] || fail "data in the folder of the run have been moved away"

@@ -272,6 +272,17 @@ compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes,updates,tr
     grep -q '"name": "third"' run/status.json || fail "the third run is not in run"
     grep -q 'the earlier run in run is now run.2' run.out || fail "not said where the earlier run is: $(cat run.out)"
 
+    # … nor is a folder of the user's own, although a file in it has the name of one of a run
+    mkdir own && cp dense.yaml own/job.yaml && echo found >own/notes.txt
+    refuses "a user's folder" 73 'none of an earlier run' on 1 "$trireme" train own/job.yaml output=own
+    cmp -s dense.yaml own/job.yaml && [ ! -e own.1 ] || fail "the user's folder was changed"
+    # … nor a link, which stays one
+    mkdir -p far/away && ln -s far/away link
+    run link 1 dense.yaml
+    run link 1 dense.yaml name=again
+    [ -L link ] && grep -q '"name": "again"' far/away/status.json && [ -e far/away.1/model.txt ] ||
+        fail "the link or the earlier run behind it is lost: $(ls -l link far)"
+
     # … nor put aside by what comes to nothing
     refuses "no data" 66 'nothing: no such file' on 2 "$trireme" train dense.yaml output=run data.train=nothing
     grep -q '"name": "third"' run/status.json && [ -e run/model.h5 ] && [ ! -e run.3 ] || fail "a run without data puts a model aside"

@@ -37,6 +37,14 @@ static bool exists(const char *path)
 
 /* ---- the folder ---- */
 
+/* Writes the status of a run that has ended. */
+static void write_status(const char *folder)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/status.json", folder);
+    unit_write_text(path, "{\n  \"state\": \"done\"\n}\n");
+}
+
 UNIT_CASE(a_folder_is_made_with_its_parents)
 {
     char *moved;
@@ -83,6 +91,7 @@ UNIT_CASE(of_many_that_begin_at_once_one_wins)
     pid_t run[RUNS];
     ck_ok(tr_make_folder("run", false));
     unit_write_text("run/job.yaml", "old");
+    write_status("run");
     ck_assert_int_eq(pipe(go), 0);
     ck_assert_int_eq(pipe(stay), 0);
     for (int i = 0; i < RUNS; i++) {
@@ -122,6 +131,7 @@ UNIT_CASE(an_earlier_run_is_renamed_and_never_overwritten)
         char name[32], text[32];
         snprintf(text, sizeof text, "run %d", earlier);
         unit_write_text("run/job.yaml", text);
+        write_status("run");
         tr_output_release("run", lock);
         ck_ok(tr_output_take("run/", &moved, &lock));
         snprintf(name, sizeof name, "run.%d", earlier);
@@ -147,6 +157,8 @@ UNIT_CASE(a_folder_of_something_else_is_left_alone)
     ck_ok(tr_make_folder("killed", false)); /* as it began */
     unit_write_text("killed/log", "layout");
     unit_write_text("killed/job.yaml.part", "name: k");
+    ck_fails(tr_output_take("killed", &moved, &lock), TR_ERR_NO_OUTPUT, "none of an earlier run");
+    unit_write_text("killed/.lock", "process 1");
     ck_ok(tr_output_take("killed", &moved, &lock));
     ck_assert_ptr_null(moved);
     tr_output_release("killed", lock);
@@ -525,6 +537,7 @@ UNIT_CASE(a_run_that_goes_on_keeps_its_folder)
     int lock, other;
     ck_ok(tr_output_take("run", &moved, &lock));
     unit_write_text("run/job.yaml", "seed: 1\n");
+    write_status("run");
     char expected[80];
     snprintf(expected, sizeof expected, "another run is writing there now (process %d on host ",
              (int)getpid());
@@ -537,7 +550,8 @@ UNIT_CASE(a_run_that_goes_on_keeps_its_folder)
     ck_ok(tr_output_take("gone/run", NULL, &lock)); /* its checkpoints lie elsewhere */
     tr_output_release("gone/run", lock);
     ck_assert_int_eq(mkdir("kept", 0777), 0);
-    ck_assert_int_eq(mkdir("kept/checkpoints", 0777), 0);
+    ck_ok(tr_make_folder("kept/checkpoints/00000001", false));
+    unit_write_text("kept/checkpoints/00000001/manifest.h5", "manifest");
     ck_ok(tr_output_take("kept", &moved, &lock));
     ck_assert_str_eq(moved, "kept.1");
     ck_assert(exists("kept.1/checkpoints") && !exists("kept/checkpoints"));
