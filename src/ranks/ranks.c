@@ -220,6 +220,15 @@ static int context_start(int *argc, char ***argv, tr_context **tr)
     (*tr)->started_mpi = !running;
     tr_comm_dup(*tr, MPI_COMM_WORLD, "all ranks to start", &(*tr)->world);
     context_join_world(*tr);
+    if ((*tr)->size == 1 && tr_started_ranks() > 1) {
+        int told = tr_started_ranks();
+        tr_ranks_stop(*tr);
+        return tr_fail(
+            TR_ERR_USAGE,
+            "%d processes were started, but each is alone: the launcher and Open MPI have no PMIx in "
+            "common, expected srun --mpi=pmix, or mpirun",
+            told);
+    }
     /* All ranks use the best instruction set that the processors of all of them support. Then sums are rounded equally on all
      * hosts, and a job under BSP gives the same model on any assignment of ranks to hosts. */
     int least = (int)tr_cpu();

@@ -40,6 +40,10 @@ if [ "$cores" -ge 2 ]; then
     [ "$(most late_in_init)" -le 1000 ] || fail "2 ranks on $cores cores: late_in_init is $(most late_in_init) ns"
 fi
 
+# Tasks of srun that do not find each other do not train side by side.
+refuses "srun without PMIx" 64 'expected srun --mpi=pmix' \
+    env SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=1 "$trireme" train data.train=train.svm output=apart
+
 # One process alone, which shares memory with nobody, leaves none behind either.
 private="unshare --mount"; [ "$(id -u)" -eq 0 ] || private="$private --map-root-user"
 if $private mount -t tmpfs tmpfs /dev/shm 2>/dev/null; then
