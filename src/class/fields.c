@@ -131,17 +131,15 @@ static int field_read_array(tr_fields *f, const char *name, enum tr_field_type t
 static int field_fill(tr_fields *f, const char *name, uint64_t rows, size_t bytes, tr_fill_fn *fill)
 {
     size_t piece = tr_max_size(1, PIECE_BYTES / bytes);
-    char *buffer;
+    TR_FREED char *buffer = NULL;
     TR_TRY(tr_new((void **)&buffer, tr_min_size(piece, rows), bytes, name));
-    int status = TR_OK;
-    for (uint64_t first = 0; first < rows && status == TR_OK; first += piece) {
+    for (uint64_t first = 0; first < rows; first += piece) {
         size_t n = tr_min_size(piece, rows - first);
         memset(buffer, 0, n * bytes);
-        status = fill(f->model, first, n, buffer);
-        if (status == TR_OK) status = tr_h5_append(f->writer, buffer, n);
+        TR_TRY(fill(f->model, first, n, buffer));
+        TR_TRY(tr_h5_append(f->writer, buffer, n));
     }
-    free(buffer);
-    return status;
+    return TR_OK;
 }
 
 int tr_field_filled(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows, uint64_t columns,
@@ -170,26 +168,25 @@ static int move_parts(tr_fields *f, const char *name, size_t bytes, const uint64
 {
     tr_context *tr = f->tr;
     size_t piece = tr_max_size(1, PIECE_BYTES / bytes);
-    char *buffer = NULL;
-    int status = f->writer ? tr_new((void **)&buffer, piece, bytes, name) : TR_OK;
-    for (int rank = 0; rank < tr->size && status == TR_OK; rank++)
-        for (uint64_t at = 0; at < count[rank] && status == TR_OK; at += piece) {
+    TR_FREED char *buffer = NULL;
+    if (f->writer) TR_TRY(tr_new((void **)&buffer, piece, bytes, name));
+    for (int rank = 0; rank < tr->size; rank++)
+        for (uint64_t at = 0; at < count[rank]; at += piece) {
             size_t n = tr_min_size(piece, count[rank] - at);
             const char *from = values + at * bytes;
             MPI_Request request;
             if (rank == tr->rank && f->writer) {
-                status = tr_h5_append(f->writer, from, n);
+                TR_TRY(tr_h5_append(f->writer, from, n));
             } else if (rank == tr->rank) {
                 MPI_Isend(from, (int)(n * bytes), MPI_BYTE, 0, TR_TAG_FIELD, tr->wire, &request);
-                status = tr_wait_request(tr, &request, "the model to be written");
+                TR_TRY(tr_wait_request(tr, &request, "the model to be written"));
             } else if (f->writer) {
                 MPI_Irecv(buffer, (int)(n * bytes), MPI_BYTE, rank, TR_TAG_FIELD, tr->wire, &request);
-                status = tr_wait_request(tr, &request, "a part of the model");
-                if (status == TR_OK) status = tr_h5_append(f->writer, buffer, n);
+                TR_TRY(tr_wait_request(tr, &request, "a part of the model"));
+                TR_TRY(tr_h5_append(f->writer, buffer, n));
             }
         }
-    free(buffer);
-    return status;
+    return TR_OK;
 }
 
 int tr_field_parts(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows, uint64_t columns,
@@ -198,8 +195,8 @@ int tr_field_parts(tr_fields *f, const char *name, enum tr_field_type type, uint
     if (f->checks) return field_note(f, name);
     (void)first;
     if (f->reader) return field_read_array(f, name, type, rows, columns, meaning, values);
-    uint64_t *count;
-    int status = tr_new((void **)&count, (size_t)f->tr->size, sizeof *count, name);
+    TR_FREED uint64_t *count = NULL;
+    int status = TR_NEW(&count, (size_t)f->tr->size);
     if (status == TR_OK && f->writer)
         status = tr_h5_begin(f->writer, name, (enum tr_h5_type)type, rows, columns);
     status = tr_agree(f->tr, status);
@@ -207,7 +204,6 @@ int tr_field_parts(tr_fields *f, const char *name, enum tr_field_type type, uint
     if (status == TR_OK)
         status = tr_agree(f->tr, move_parts(f, name, row_bytes(type, columns), count, *(char **)values));
     f->settled = status != TR_OK;
-    free(count);
     bool described = status == TR_OK && f->writer && meaning;
     return described ? tr_h5_describe(f->writer, "meaning", meaning) : status;
 }
@@ -304,16 +300,10 @@ int tr_field_texts(tr_fields *f, const char *name, uint64_t n, size_t length, tr
 
 /* ---- tables ---- */
 
-static int table_wait_for_pull(const tr_view *view)
-{
-    TR_WAIT_UNTIL(view->table->tr, !tr_pull_busy(view), "the servers to hand out the model");
-    return TR_OK;
-}
-
 int tr_table_read(tr_table *table, tr_key first, size_t n, void *values)
 {
-    tr_key *keys;
-    tr_view *view = NULL;
+    TR_FREED tr_key *keys = NULL;
+    TR_CLOSED_BY(tr_view_close) tr_view *view = NULL;
     struct tr_range range = {first, n};
     uint64_t present = 1;
     size_t bytes = sizeof present;
@@ -325,13 +315,11 @@ int tr_table_read(tr_table *table, tr_key first, size_t n, void *values)
     }
     TR_TRY(TR_NEW(&keys, n));
     for (size_t i = 0; i < n; i++) keys[i] = first + i;
-    int status = tr_view_open(table, keys, n, TR_VIEW_READ, &view);
-    free(keys);
-    if (status == TR_OK) status = tr_pull_start(view, view->value, TR_PULL_SERVERS, -1);
-    if (status == TR_OK) status = table_wait_for_pull(view);
-    if (status == TR_OK) memcpy(values, view->value, n * view->width * tr_dtype_size(table->dtype));
-    tr_view_close(&view);
-    return status;
+    TR_TRY(tr_view_open(table, keys, n, TR_VIEW_READ, &view));
+    TR_TRY(tr_pull_start(view, view->value, TR_PULL_SERVERS, -1));
+    TR_WAIT_UNTIL(table->tr, !tr_pull_busy(view), "the servers to hand out the model");
+    memcpy(values, view->value, n * view->width * tr_dtype_size(table->dtype));
+    return TR_OK;
 }
 
 struct table_rows {
@@ -438,7 +426,7 @@ int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *n
 {
     char count[64];
     int64_t workers = me->workers; /* when restoring: number of workers of the earlier run */
-    double *one;
+    TR_FREED double *one = NULL;
     snprintf(count, sizeof count, "%s_workers", name);
     TR_TRY(tr_snapshot_common(snapshot, count, TR_I64, 1, &workers));
     if (me->worker < 0) return TR_OK;
@@ -447,13 +435,11 @@ int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *n
                                 sums);
     TR_TRY(TR_NEW(&one, n));
     memset(sums, 0, n * sizeof *sums);
-    int status = TR_OK;
-    for (int64_t w = me->worker; w < workers && status == TR_OK; w += me->workers) {
-        status = tr_snapshot_rows(snapshot, name, TR_F64, (uint64_t)workers, n, NULL, (uint64_t)w, 1, one);
-        for (size_t i = 0; i < n && status == TR_OK; i++) sums[i] += one[i];
+    for (int64_t w = me->worker; w < workers; w += me->workers) {
+        TR_TRY(tr_snapshot_rows(snapshot, name, TR_F64, (uint64_t)workers, n, NULL, (uint64_t)w, 1, one));
+        for (size_t i = 0; i < n; i++) sums[i] += one[i];
     }
-    free(one);
-    return status;
+    return TR_OK;
 }
 
 /* ---- columns of the training data ----
@@ -477,18 +463,16 @@ static int schema_texts(tr_fields *f, const char *name, const char *count, struc
     uint64_t n = texts->n;
     size_t width = 1, bytes;
     uint32_t place;
-    char *text;
+    TR_FREED char *text = NULL;
     TR_TRY(tr_field_count(f, count, &n));
     if (n == 0) return TR_OK;
-    int status = TR_OK;
     if (f->reader) {
         TR_TRY(tr_h5_get_texts(f->reader, name, n, &text, &width));
-        for (size_t i = 0; i < n && status == TR_OK; i++) {
-            status = tr_ids_add_text(texts, text + i * width, strlen(text + i * width), &place);
-            if (status == TR_OK && place != i) status = schema_damaged();
+        for (size_t i = 0; i < n; i++) {
+            TR_TRY(tr_ids_add_text(texts, text + i * width, strlen(text + i * width), &place));
+            if (place != i) return schema_damaged();
         }
-        free(text);
-        return status;
+        return TR_OK;
     }
     for (size_t i = 0; i < n; i++) {
         (void)tr_ids_text(texts, i, &bytes);
@@ -496,63 +480,13 @@ static int schema_texts(tr_fields *f, const char *name, const char *count, struc
     }
     TR_TRY(tr_h5_begin_texts(f->writer, name, n, width));
     TR_TRY(TR_NEW(&text, width));
-    for (size_t i = 0; i < n && status == TR_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         const char *from = tr_ids_text(texts, i, &bytes);
         memset(text, 0, width);
         memcpy(text, from, bytes);
-        status = tr_h5_append(f->writer, text, 1);
+        TR_TRY(tr_h5_append(f->writer, text, 1));
     }
-    free(text);
-    return status;
-}
-
-/* Writes or reads types, flags, means and sizes of dictionaries of all columns. */
-static int schema_columns(tr_fields *f, struct tr_schema *s)
-{
-    uint8_t *type = NULL, *flags = NULL;
-    double *mean = NULL;
-    uint64_t *values = NULL;
-    int status = TR_OK;
-    if (f->writer) {
-        status = TR_NEW(&type, s->n);
-        if (status == TR_OK) status = TR_NEW(&flags, s->n);
-        if (status == TR_OK) status = TR_NEW(&mean, s->n);
-        if (status == TR_OK) status = TR_NEW(&values, s->n);
-        for (size_t c = 0; c < s->n && status == TR_OK; c++) {
-            const struct tr_column *column = &s->column[c];
-            type[c] = column->type;
-            flags[c] =
-                (uint8_t)(column->missing | column->others << 1 | column->raw << 2 | column->averaged << 3);
-            mean[c] = column->mean;
-            values[c] = column->values;
-        }
-    }
-    if (status == TR_OK) status = tr_field_array(f, "table_types", TR_FIELD_U8, s->n, 0, NULL, &type);
-    if (status == TR_OK) status = tr_field_array(f, "table_flags", TR_FIELD_U8, s->n, 0, NULL, &flags);
-    if (status == TR_OK) status = tr_field_array(f, "table_means", TR_FIELD_F64, s->n, 0, NULL, &mean);
-    if (status == TR_OK) status = tr_field_array(f, "table_values", TR_FIELD_U64, s->n, 0, NULL, &values);
-    for (size_t c = 0; c < s->n && status == TR_OK && f->reader; c++) {
-        if (type[c] >= TR_COLUMN_TYPES || values[c] >= UINT32_MAX) status = schema_damaged();
-        s->column[c] =
-            (struct tr_column){.type = type[c],
-                               .fixed = true,
-                               .missing = flags[c] & 1,
-                               .others = flags[c] >> 1 & 1,
-                               .raw = flags[c] >> 2 & 1,
-                               .averaged = (flags[c] >> 3 | flags[c]) & 1, /* older versions: if missing */
-                               .mean = mean[c],
-                               .values = (uint32_t)values[c]};
-        if (s->column[c].raw != s->column[0].raw)
-            status = schema_damaged(); /* all columns are raw, or none */
-        if (type[c] != TR_COLUMN_LABEL && type[c] != TR_COLUMN_NAMED_LABEL) continue;
-        if (s->label < s->n) status = schema_damaged(); /* there are two label columns */
-        s->label = c;
-    }
-    free(type);
-    free(flags);
-    free(mean);
-    free(values);
-    return status;
+    return TR_OK;
 }
 
 /* Writes or reads the schema without the values of its dictionaries. */
@@ -573,8 +507,45 @@ static int schema_fields(tr_fields *f, struct tr_schema *s)
     if (f->writer || tr_fields_have(f, "table_crossed")) TR_TRY(tr_field_count(f, "table_crosses", &crosses));
     if (crosses > 0)
         TR_TRY(tr_field_array(f, "table_crossed", TR_FIELD_U32, crosses, 1 + TR_CROSS_MOST, NULL, &s->cross));
-    TR_TRY(schema_columns(f, s));
+    /* types, flags, means and sizes of dictionaries of all columns */
+    TR_FREED uint8_t *type = NULL, *flags = NULL;
+    TR_FREED double *mean = NULL;
+    TR_FREED uint64_t *values = NULL;
+    if (f->writer) {
+        TR_TRY(TR_NEW(&type, s->n));
+        TR_TRY(TR_NEW(&flags, s->n));
+        TR_TRY(TR_NEW(&mean, s->n));
+        TR_TRY(TR_NEW(&values, s->n));
+        for (size_t c = 0; c < s->n; c++) {
+            const struct tr_column *column = &s->column[c];
+            type[c] = column->type;
+            flags[c] =
+                (uint8_t)(column->missing | column->others << 1 | column->raw << 2 | column->averaged << 3);
+            mean[c] = column->mean;
+            values[c] = column->values;
+        }
+    }
+    TR_TRY(tr_field_array(f, "table_types", TR_FIELD_U8, s->n, 0, NULL, &type));
+    TR_TRY(tr_field_array(f, "table_flags", TR_FIELD_U8, s->n, 0, NULL, &flags));
+    TR_TRY(tr_field_array(f, "table_means", TR_FIELD_F64, s->n, 0, NULL, &mean));
+    TR_TRY(tr_field_array(f, "table_values", TR_FIELD_U64, s->n, 0, NULL, &values));
     if (f->writer) return TR_OK;
+    for (size_t c = 0; c < s->n; c++) {
+        if (type[c] >= TR_COLUMN_TYPES || values[c] >= UINT32_MAX) return schema_damaged();
+        s->column[c] =
+            (struct tr_column){.type = type[c],
+                               .fixed = true,
+                               .missing = flags[c] & 1,
+                               .others = flags[c] >> 1 & 1,
+                               .raw = flags[c] >> 2 & 1,
+                               .averaged = (flags[c] >> 3 | flags[c]) & 1, /* older versions: if missing */
+                               .mean = mean[c],
+                               .values = (uint32_t)values[c]};
+        if (s->column[c].raw != s->column[0].raw) return schema_damaged(); /* all columns are raw, or none */
+        if (type[c] != TR_COLUMN_LABEL && type[c] != TR_COLUMN_NAMED_LABEL) continue;
+        if (s->label < s->n) return schema_damaged(); /* there are two label columns */
+        s->label = c;
+    }
     if (s->hash >= UINT32_MAX || (positive && s->labels.n != 2)) return schema_damaged();
     if (crosses > 0 && crosses >= s->n) return schema_damaged();
     s->crosses = (size_t)crosses;
@@ -603,12 +574,10 @@ struct values_writer {
 static int values_write_begins(void *state, const tr_names_piece *piece)
 {
     struct values_writer *v = state;
-    uint64_t *end;
+    TR_FREED uint64_t *end = NULL;
     TR_TRY(TR_NEW(&end, piece->n));
     for (size_t i = 0; i < piece->n; i++) end[i] = v->bytes += piece->begin[i + 1] - piece->begin[i];
-    int status = tr_h5_append(v->w, end, piece->n);
-    free(end);
-    return status;
+    return tr_h5_append(v->w, end, piece->n);
 }
 
 static int values_write_text(void *state, const tr_names_piece *piece)
@@ -663,8 +632,9 @@ static int schema_split_values(struct tr_schema *s, const uint64_t *begin, uint6
 
 static int schema_read(tr_fields *f, struct tr_schema *s)
 {
-    uint64_t n = 0, *begin = NULL;
-    char *text = NULL;
+    uint64_t n = 0;
+    TR_FREED uint64_t *begin = NULL;
+    TR_FREED char *text = NULL;
     TR_TRY(schema_fields(f, s));
     TR_TRY(TR_NEW(&s->values, s->n));
     for (size_t c = 0; c < s->n; c++) {
@@ -672,12 +642,10 @@ static int schema_read(tr_fields *f, struct tr_schema *s)
         n += s->column[c].values;
     }
     if (!tr_h5_has(f->reader, "dictionary_begin")) return n == 0 ? tr_schema_number(s) : schema_damaged();
-    int status = tr_h5_get(f->reader, "dictionary_begin", TR_H5_U64, n + 1, 0, &begin);
-    if (status == TR_OK) status = tr_h5_get(f->reader, "dictionary_text", TR_H5_U8, begin[n] + 1, 0, &text);
-    if (status == TR_OK) status = schema_split_values(s, begin, n, text);
-    free(begin);
-    free(text);
-    return status == TR_OK ? tr_schema_number(s) : status;
+    TR_TRY(tr_h5_get(f->reader, "dictionary_begin", TR_H5_U64, n + 1, 0, &begin));
+    TR_TRY(tr_h5_get(f->reader, "dictionary_text", TR_H5_U8, begin[n] + 1, 0, &text));
+    TR_TRY(schema_split_values(s, begin, n, text));
+    return tr_schema_number(s);
 }
 
 int tr_saved_schema_read(struct tr_h5_reader *r, struct tr_schema **schema)
@@ -751,14 +719,14 @@ int tr_model_check_fields(tr_context *tr, const tr_model_class *class, void *mod
  * path in a model file is never used, since loading a plugin executes its code. */
 static int model_find_class(struct tr_model *m, struct tr_h5_reader *r, const char *plugin)
 {
-    char *setting = NULL, *name = NULL, *was, is[17];
+    TR_FREED char *setting = NULL, *name = NULL, *was = NULL;
+    char is[17];
     const char *format = tr_h5_format(r);
     if (plugin) TR_TRY(tr_format(&setting, "model.plugin=%s", plugin));
     const tr_model_class *own = tr_model_class_of_format(format);
     int status = m->text ? tr_job_parse_as(TR_JOB_WRITTEN, NULL, m->text, strlen(m->text), m->path,
                                            plugin != NULL, &setting, &m->job)
                          : TR_OK;
-    free(setting);
     m->class = own ? own : m->job ? m->job->class : NULL;
     if (own) return TR_OK;
     if (m->class && strcmp(m->class->format, format) == 0) {
@@ -767,18 +735,15 @@ static int model_find_class(struct tr_model *m, struct tr_h5_reader *r, const ch
         TR_TRY(tr_h5_get_text(r, "plugin_checksum", &was));
         plugin_checksum_text(p, is);
         m->other_plugin = strcmp(was, is) != 0;
-        free(was);
         return TR_OK;
     }
     if (plugin && status != TR_OK) return status;
     if (!plugin && tr_h5_has(r, "plugin")) {
         TR_TRY(tr_h5_get_text(r, "plugin", &name));
-        status =
-            tr_fail(TR_ERR_USAGE,
-                    "%s: the model needs its plugin, %s: add --plugin FILE, the path of this shared object",
-                    m->path, tr_shown(name).text);
-        free(name);
-        return status;
+        return tr_fail(
+            TR_ERR_USAGE,
+            "%s: the model needs its plugin, %s: add --plugin FILE, the path of this shared object", m->path,
+            tr_shown(name).text);
     }
     return tr_fail(TR_ERR_DATA, "%s: the model has the format %.40s, which %s", m->path, format,
                    plugin ? "the plugin does not know"
@@ -840,12 +805,10 @@ static int model_open_file(const char *path, const char *plugin, struct tr_model
         TR_TRY(tr_copy_string(path, &m->path));
     }
     if (kind == TR_FILE_MODEL_H5) {
-        struct tr_h5_reader *r = NULL;
+        TR_CLOSED_BY(tr_h5_close) struct tr_h5_reader *r = NULL;
         TR_TRY(tr_h5_open(m->path, NULL, 0, &r));
-        int status = tr_h5_get_job(r, &m->text);
-        if (status == TR_OK) status = model_find_class(m, r, plugin);
-        tr_h5_close(&r);
-        return status;
+        TR_TRY(tr_h5_get_job(r, &m->text));
+        return model_find_class(m, r, plugin);
     }
     return m->class ? TR_OK
                     : tr_fail(TR_ERR_DATA, "%s: not a model: expected a model.h5 or model.txt", m->path);
@@ -920,14 +883,12 @@ static int model_read_fitting(const tr_context *tr, const char *path, struct tr_
 
 int tr_model_load_centres(tr_context *tr, const char *path, tr_saved_centres *centres)
 {
-    struct tr_model m;
+    TR_CLOSED_BY(tr_model_close) struct tr_model m = {0};
     *centres = (tr_saved_centres){0};
     TR_TRY(tr_model_open(path, tr->job->model.plugin, &m));
-    int status = m.class->centres ? model_read_fitting(tr, path, &m)
-                                  : tr_fail(TR_ERR_DATA, "%s: %s, which has no centres", path, m.class->noun);
-    if (status == TR_OK) status = m.class->centres(m.model, centres);
-    tr_model_close(&m);
-    return status;
+    if (!m.class->centres) return tr_fail(TR_ERR_DATA, "%s: %s, which has no centres", path, m.class->noun);
+    TR_TRY(model_read_fitting(tr, path, &m));
+    return m.class->centres(m.model, centres);
 }
 
 int tr_model_open_own(const tr_context *tr, const char *path, struct tr_model *m)
@@ -942,15 +903,12 @@ int tr_model_open_own(const tr_context *tr, const char *path, struct tr_model *m
 
 int tr_model_load(tr_context *tr, const char *path, void **model)
 {
-    struct tr_model m;
+    TR_CLOSED_BY(tr_model_close) struct tr_model m = {0};
     TR_TRY(tr_model_open_own(tr, path, &m));
-    int status = model_read_fitting(tr, path, &m);
-    if (status == TR_OK) {
-        *model = m.model;
-        m.model = NULL;
-    }
-    tr_model_close(&m);
-    return status;
+    TR_TRY(model_read_fitting(tr, path, &m));
+    *model = m.model;
+    m.model = NULL;
+    return TR_OK;
 }
 
 void tr_model_unload(tr_context *tr, void **model)

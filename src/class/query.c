@@ -190,39 +190,6 @@ static bool class_reads_format(const tr_model_class *class, const char *format)
     return false;
 }
 
-/* Determines the format of the rows from the command line, or from the job of the model. */
-static int query_find_format(tr_query *q)
-{
-    static const char *const words[] = {TR_FORMAT_WORDS};
-    static const char *const labels[] = {"none", "first", "last"};
-    const tr_model_class *class = q->model->class;
-    const tr_job *job = q->model->job;
-    const char *format = q->ask->format, *by_job = job ? "auto" : class->data_formats[0],
-               *only = class->data_formats[1] ? NULL : class->data_formats[0];
-    if (format && !class_reads_format(class, format))
-        return tr_fail(TR_ERR_USAGE, "unexpected --format %s: %s reads %s", format, class->noun,
-                       tr_shown_words(class->data_formats).text);
-    if (job) {
-        q->rows.label = TR_LABEL_AUTO; /* for models that do not store the columns of their training data */
-        for (int i = 0; i < 3; i++)
-            if (!strcmp(labels[i], job->data.label)) q->rows.label = i;
-        q->rows.header = job->data.header;
-        q->rows.max_record = job->data.max_record;
-        TR_TRY(tr_job_string(job, "data.format", &by_job));
-    }
-    if (!format && q->model->schema) format = "csv";
-    q->rows.schema = format && !strcmp(format, "csv") ? q->model->schema : NULL;
-    if (q->ask->command == TR_EVALUATE && q->rows.schema) q->rows.labelled = true;
-    q->rows.unlabelled = &q->unlabelled;
-    if (!format)
-        format = strcmp(by_job, "auto") != 0 && class_reads_format(class, by_job) ? by_job
-                 : only                                                           ? only
-                                                                                  : "auto";
-    for (int i = 0; i < 6; i++)
-        if (!strcmp(words[i], format)) q->rows.format = (enum tr_format)i;
-    return TR_OK;
-}
-
 /* Prints a number with `digits` digits. TR_SHORTEST: with the digits that identify a float; TR_AS_LABEL: as a label's name. */
 static bool query_print_number(const tr_query *q, double value, int digits)
 {
@@ -247,26 +214,6 @@ static int query_add_offset(void *state, const struct tr_extra_line *line)
     TR_TRY(TR_GROW(&q->offset, &q->offset_capacity, q->offsets + 1));
     q->offset[q->offsets++] = line->number;
     return TR_OK;
-}
-
-/* Reads the files of data.offset, which a model needs if its training data had such files, too. */
-static int query_read_offsets(tr_query *q)
-{
-    const tr_job *job = q->model->job;
-    const char *trained = job ? job->data.offset : "", *given = q->ask->offset;
-    bool column = tr_schema_has_extra(q->rows.schema, TR_EXTRA_OFFSET);
-    if (column && given)
-        return tr_fail(TR_ERR_USAGE, "data.offset=%s: the offsets are in column %s of the data",
-                       tr_shown(given).text, *trained ? tr_shown(trained).text : "of type offset");
-    if (!column && *trained && !given)
-        return tr_fail(TR_ERR_USAGE,
-                       "the model was trained with data.offset %s: expected data.offset=FILE with one number "
-                       "for each row of the data",
-                       tr_shown(trained).text);
-    if (job && !*trained && given)
-        return tr_fail(TR_ERR_USAGE, "data.offset=%s: the model was trained without data.offset",
-                       tr_shown(given).text);
-    return given ? tr_extra_each(job, given, TR_EXTRA_OFFSET, query_add_offset, q) : TR_OK;
 }
 
 static int query_fail_offsets(const tr_query *q)
@@ -344,7 +291,22 @@ static int query_ask_by_rows(tr_query *q)
         return tr_fail(TR_ERR_USAGE, "%s: there is no %s", class->noun,
                        evaluates ? "evaluating" : "predicting");
     if (class->ready) TR_TRY(class->ready(q->model->model, q));
-    TR_TRY(query_read_offsets(q));
+    /* reads the files of data.offset, which a model needs if its training data had such files, too. */
+    const tr_job *job = q->model->job;
+    const char *trained = job ? job->data.offset : "", *given = q->ask->offset;
+    bool column = tr_schema_has_extra(q->rows.schema, TR_EXTRA_OFFSET);
+    if (column && given)
+        return tr_fail(TR_ERR_USAGE, "data.offset=%s: the offsets are in column %s of the data",
+                       tr_shown(given).text, *trained ? tr_shown(trained).text : "of type offset");
+    if (!column && *trained && !given)
+        return tr_fail(TR_ERR_USAGE,
+                       "the model was trained with data.offset %s: expected data.offset=FILE with one number "
+                       "for each row of the data",
+                       tr_shown(trained).text);
+    if (job && !*trained && given)
+        return tr_fail(TR_ERR_USAGE, "data.offset=%s: the model was trained without data.offset",
+                       tr_shown(given).text);
+    TR_TRY(given ? tr_extra_each(job, given, TR_EXTRA_OFFSET, query_add_offset, q) : TR_OK);
     TR_TRY(query_read_files(q));
     if (q->ask->offset && q->n != q->offsets) return query_fail_offsets(q);
     if (!evaluates) return TR_OK;
@@ -423,7 +385,33 @@ static int query_run(tr_query *q)
     const tr_model_class *class = q->model->class;
     if (q->ask->command == TR_INSPECT) return query_inspect(q);
     if (q->ask->id && class->answer) return tr_fail(TR_ERR_USAGE, "predict: --id is not for %s", class->noun);
-    TR_TRY(query_find_format(q));
+    /* determines the format of the rows from the command line, or from the job of the model. */
+    static const char *const words[] = {TR_FORMAT_WORDS};
+    static const char *const labels[] = {"none", "first", "last"};
+    const tr_job *job = q->model->job;
+    const char *format = q->ask->format, *by_job = job ? "auto" : class->data_formats[0],
+               *only = class->data_formats[1] ? NULL : class->data_formats[0];
+    if (format && !class_reads_format(class, format))
+        return tr_fail(TR_ERR_USAGE, "unexpected --format %s: %s reads %s", format, class->noun,
+                       tr_shown_words(class->data_formats).text);
+    if (job) {
+        q->rows.label = TR_LABEL_AUTO; /* for models that do not store the columns of their training data */
+        for (int i = 0; i < 3; i++)
+            if (!strcmp(labels[i], job->data.label)) q->rows.label = i;
+        q->rows.header = job->data.header;
+        q->rows.max_record = job->data.max_record;
+        TR_TRY(tr_job_string(job, "data.format", &by_job));
+    }
+    if (!format && q->model->schema) format = "csv";
+    q->rows.schema = format && !strcmp(format, "csv") ? q->model->schema : NULL;
+    if (q->ask->command == TR_EVALUATE && q->rows.schema) q->rows.labelled = true;
+    q->rows.unlabelled = &q->unlabelled;
+    if (!format)
+        format = strcmp(by_job, "auto") != 0 && class_reads_format(class, by_job) ? by_job
+                 : only                                                           ? only
+                                                                                  : "auto";
+    for (int i = 0; i < 6; i++)
+        if (!strcmp(words[i], format)) q->rows.format = (enum tr_format)i;
     q->rows.id = q->ask->id;
     q->rows.strict = q->ask->strict;
     TR_TRY(class->answer ? class->answer(q->model->model, q) : query_ask_by_rows(q));
@@ -440,16 +428,9 @@ static void query_free(tr_query *q)
         free(q->figure[i].text);
     }
     for (size_t i = 0; i < q->curves; i++) {
-        free(q->curve[i].name);
-        free(q->curve[i].x);
-        free(q->curve[i].y);
-        free(q->curve[i].point);
+        TR_FREE_ALL(q->curve[i].name, q->curve[i].x, q->curve[i].y, q->curve[i].point);
     }
-    free(q->curve);
-    free(q->output);
-    free(q->figure);
-    free(q->out);
-    free(q->offset);
+    TR_FREE_ALL(q->curve, q->output, q->figure, q->out, q->offset);
 }
 
 /* ---- several ranks ---- */

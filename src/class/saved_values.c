@@ -132,7 +132,7 @@ static int saved_find_numbers(tr_context *tr, tr_saved_values *v)
 
 int tr_model_load_coded(tr_context *tr, const char *path, void **model, tr_saved_values **values)
 {
-    struct tr_model m = {0};
+    TR_CLOSED_BY(tr_model_close) struct tr_model m = {0};
     *model = NULL;
     *values = NULL;
     int status = tr_agree(tr, tr_rank(tr) == 0 ? saved_open(tr, path, &m, values) : TR_OK);
@@ -143,7 +143,6 @@ int tr_model_load_coded(tr_context *tr, const char *path, void **model, tr_saved
     } else {
         tr_saved_values_close(values);
     }
-    tr_model_close(&m);
     return status;
 }
 
@@ -168,9 +167,6 @@ void tr_saved_values_close(tr_saved_values **values)
     if (!v) return;
     for (size_t k = 0; k < v->columns && v->number; k++) free(v->number[k]);
     tr_schema_release(&v->schema);
-    free(v->number);
-    free(v->column);
-    free(v->path);
-    free(v);
+    TR_FREE_ALL(v->number, v->column, v->path, v);
     *values = NULL;
 }

@@ -286,8 +286,7 @@ static void average_close(void *model)
     tr_data_close(&a->data);
     if (a->json) fclose(a->json);
     for (size_t i = 0; a->name && i < a->width; i++) free(a->name[i]);
-    void *arrays[] = {a->of, a->name, a->out, a->mean, a->column, a->label, a->weight, a->figures};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    TR_FREE_ALL(a->of, a->name, a->out, a->mean, a->column, a->label, a->weight, a->figures);
 }
 
 /* The class is not registered, so it needs only the functions that tr_train_here() calls. */

@@ -73,12 +73,6 @@ static uint64_t count_moved(const struct tr_partition *a, const struct tr_partit
     return moved;
 }
 
-static int by_count(const void *a, const void *b)
-{
-    const uint64_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 /* Prints the number of keys of each server, and the number of keys that move if a server is added (partition `then`). */
 static int show_servers(const struct tr_partition *now, const struct tr_partition *then, double key_bytes)
 {
@@ -89,7 +83,7 @@ static int show_servers(const struct tr_partition *now, const struct tr_partitio
     uint64_t *sorted = keys + n;
     tr_partition_count(now, keys);
     memcpy(sorted, keys, n * sizeof *keys);
-    qsort(sorted, n, sizeof *sorted, by_count);
+    qsort(sorted, n, sizeof *sorted, tr_compare_u64);
     if (now->kind == TR_PARTITION_RING) snprintf(points, sizeof points, ", %u points a server", now->points);
     show_line("partition", "%s, %llu blocks of %llu%s", tr_partition_name(now->kind),
               (unsigned long long)now->blocks, (unsigned long long)now->block, points);

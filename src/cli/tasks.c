@@ -174,15 +174,6 @@ static int rows_open_pool(tr_context *world, struct task_rows *r)
     return TR_OK;
 }
 
-static void rows_close(tr_context *world, struct task_rows *r)
-{
-    for (int i = 0; r->set && i < r->n; i++) rows_close_set(world, &r->set[i]);
-    if (r->pool && world->node_rank == 0) tr_cache_folder_remove(&r->folder);
-    free(r->pool);
-    free(r->set);
-    free(r->of);
-}
-
 /* Declares that no task will use these rows again. Each rank calls it alone; memory is freed when all ranks of the node have. */
 static void rows_forget(struct task_rows *r, int which)
 {
@@ -497,25 +488,6 @@ static int start_task(struct tasks *d, int task)
     return tr_scheduler_order(&d->scheduler, &call->order, call_bytes(call->n), call->rank, call->n);
 }
 
-/* Frees the sets of rows that no task will use again, on all ranks. */
-static void free_rows(struct tasks *d)
-{
-    const struct tr_schedule *s = d->schedule;
-    for (int i = 0; i < d->rows.n; i++) {
-        bool wanted = false;
-        for (size_t k = 0; k < s->tasks; k++) {
-            bool open = s->task[k].state == TR_TASK_WAITING || s->task[k].state == TR_TASK_RUNNING;
-            wanted = wanted || (open && d->rows.of[k] == i);
-        }
-        if (wanted || !d->wanted[i]) continue;
-        d->wanted[i] = false;
-        const struct tr_order forget = {.kind = FORGET, .number = i, .reporter = -1};
-        for (int rank = 1; rank < d->world->size; rank++)
-            note_status(d, tr_scheduler_order(&d->scheduler, &forget, sizeof forget, &rank, 1));
-        rows_forget(&d->rows, i);
-    }
-}
-
 /* Returns whether the job stops on request: no more tasks are started, and the job can be resumed. */
 static bool is_stopping(const struct tasks *d)
 {
@@ -539,7 +511,21 @@ static int start_tasks(void *state)
                       d->schedule->task[t->because].state == TR_TASK_FAILED ? "failed" : "was not run");
     }
     note_status(d, tr_tasks_folder_renew(d->folder, true));
-    free_rows(d);
+    /* frees the sets of rows that no task will use again, on all ranks. */
+    const struct tr_schedule *s = d->schedule;
+    for (int i = 0; i < d->rows.n; i++) {
+        bool wanted = false;
+        for (size_t k = 0; k < s->tasks; k++) {
+            bool open = s->task[k].state == TR_TASK_WAITING || s->task[k].state == TR_TASK_RUNNING;
+            wanted = wanted || (open && d->rows.of[k] == i);
+        }
+        if (wanted || !d->wanted[i]) continue;
+        d->wanted[i] = false;
+        const struct tr_order forget = {.kind = FORGET, .number = i, .reporter = -1};
+        for (int rank = 1; rank < d->world->size; rank++)
+            note_status(d, tr_scheduler_order(&d->scheduler, &forget, sizeof forget, &rank, 1));
+        rows_forget(&d->rows, i);
+    }
     return TR_OK;
 }
 
@@ -676,20 +662,6 @@ static int open_director(struct tasks *d)
     return tr_tasks_folder_open(world, d->row, job->tasks, continues, &d->folder);
 }
 
-static void close_director(struct tasks *d)
-{
-    tr_tasks_folder_close(&d->folder, 0, TR_OK);
-    for (size_t i = 0; d->schedule && i < d->schedule->tasks; i++) {
-        free((void *)d->schedule->task[i].after);
-        free(d->call[i]);
-    }
-    tr_schedule_close(d->schedule);
-    free(d->call);
-    free(d->rests);
-    free(d->row);
-    free(d->wanted);
-}
-
 /* Runs all tasks. If a task fails, its team has printed the reason. */
 static int direct(struct tasks *d)
 {
@@ -794,8 +766,16 @@ int tr_tasks_run(tr_context *world, const struct tr_run_options *options)
         if (status == TR_OK) status = outcome;
     }
     part_team(&d.resting);
-    rows_close(world, &d.rows);
-    close_director(&d);
+    for (int i = 0; d.rows.set && i < d.rows.n; i++) rows_close_set(world, &d.rows.set[i]);
+    if (d.rows.pool && world->node_rank == 0) tr_cache_folder_remove(&d.rows.folder);
+    TR_FREE_ALL(d.rows.pool, d.rows.set, d.rows.of);
+    tr_tasks_folder_close(&d.folder, 0, TR_OK);
+    for (size_t i = 0; d.schedule && i < d.schedule->tasks; i++) {
+        free((void *)d.schedule->task[i].after);
+        free(d.call[i]);
+    }
+    tr_schedule_close(d.schedule);
+    TR_FREE_ALL(d.call, d.rests, d.row, d.wanted);
     tr_scheduler_close(&d.scheduler);
     return status;
 }

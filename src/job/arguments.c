@@ -386,8 +386,5 @@ int tr_arguments_join(const struct tr_arguments *a, char **argv)
 void tr_arguments_free(struct tr_arguments *a)
 {
     for (size_t i = 0; i < a->mades; i++) free(a->made[i]);
-    free(a->made);
-    free(a->word);
-    free(a->setting);
-    free(a->flag);
+    TR_FREE_ALL(a->made, a->word, a->setting, a->flag);
 }

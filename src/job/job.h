@@ -300,10 +300,6 @@ extern const size_t tr_model_class_count;
 int tr_class_check(const char *place, const char *what, const struct tr_model_class *class,
                    bool trains_itself);
 
-/* Loads a plugin, once per file. Call it only for a path from the user, never for a path from a model or a checkpoint. The file must
- * pass tr_open_code(). TR_ERR_NO_INPUT, TR_ERR_NO_PERM, TR_ERR_CONFIG; the text of the error starts with `place`. */
-int tr_plugin_load(const char *path, const char *place, const struct tr_model_class **class);
-
 struct tr_plugin {
     char *name;                       /* name of the file, without its folder */
     uint64_t checksum, device, inode; /* XXH3 of the file; device and inode of the file */

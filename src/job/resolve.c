@@ -109,7 +109,9 @@ static int plugin_open(int fd, struct tr_plugin *p)
     return TR_OK;
 }
 
-int tr_plugin_load(const char *path, const char *place, const struct tr_model_class **class)
+/* Loads a plugin, once per file. Call it only for a path from the user, never for a path from a model or a checkpoint. The file must
+ * pass tr_open_code(). TR_ERR_NO_INPUT, TR_ERR_NO_PERM, TR_ERR_CONFIG; the text of the error starts with `place`. */
+static int plugin_load(const char *path, const char *place, const struct tr_model_class **class)
 {
     struct tr_plugin new = {.checksum = 0};
     struct stat file;
@@ -216,7 +218,7 @@ static int load_plugin(struct tr_job *job, const struct tr_job_setting *s,
     char *whole, *real;
     TR_TRY(by_file ? tr_format(&whole, "%.*s/%s", (int)(slash - job->path), job->path, path)
                    : tr_format(&whole, "%s%s", *path == '/' ? "" : "./", path));
-    int status = tr_plugin_load(whole, s->where, class);
+    int status = plugin_load(whole, s->where, class);
     real = status == TR_OK ? realpath(whole, NULL) : NULL;
     free(whole);
     if (real) {
@@ -539,17 +541,6 @@ static int find_cycle(const struct tr_job *job, size_t task, size_t *path, size_
     return TR_OK;
 }
 
-static int check_order(const struct tr_job *job)
-{
-    TR_FREED size_t *path = NULL;
-    TR_FREED char *state = NULL;
-    TR_TRY(TR_NEW(&path, job->tasks));
-    TR_TRY(TR_NEW(&state, job->tasks));
-    for (size_t i = 0; i < job->tasks; i++) TR_TRY(check_after(job, &job->task[i]));
-    for (size_t i = 0; i < job->tasks; i++) TR_TRY(find_cycle(job, i, path, 0, state));
-    return TR_OK;
-}
-
 /* Advances to the next component of a path, and returns its length, or 0 at the end of the path. Skips empty components and ".". */
 static size_t path_step(const char **path)
 {
@@ -607,7 +598,12 @@ static int resolve(struct tr_job *job)
     for (size_t i = 0; i < job->tasks && strict; i++)
         TR_TRY(check_known(job->task[i].job, tr_job_task_prefix(&job->task[i]).text));
     for (size_t i = 0; i < job->tasks; i++) TR_TRY(link_task(job, &job->task[i]));
-    TR_TRY(check_order(job));
+    TR_FREED size_t *path = NULL;
+    TR_FREED char *state = NULL;
+    TR_TRY(TR_NEW(&path, job->tasks));
+    TR_TRY(TR_NEW(&state, job->tasks));
+    for (size_t i = 0; i < job->tasks; i++) TR_TRY(check_after(job, &job->task[i]));
+    for (size_t i = 0; i < job->tasks; i++) TR_TRY(find_cycle(job, i, path, 0, state));
     for (size_t i = 0; i < job->tasks; i++) TR_TRY(check_folders(job, i));
     return TR_OK;
 }

@@ -111,9 +111,6 @@ void tr_job_put_value(FILE *file, const struct tr_job_slot *slot, bool json);
 bool tr_job_value_text(const struct tr_job_slot *slot, char **text);
 bool tr_job_same(const struct tr_job_slot *a, const struct tr_job_slot *b);
 
-/* Returns the value as one of the words of the key; NULL: it is none of them. */
-const char *tr_job_word(const struct tr_job_slot *slot);
-
 /* ---- jobs, stages and tasks (job.c) ---- */
 
 /* The values of all keys of one table. */

@@ -258,7 +258,8 @@ static const struct kind {
     [TR_KIND_PAIRS] = {"pairs of a name and a word, «name: word»,", "name: word", false},
 };
 
-const char *tr_job_word(const struct tr_job_slot *slot)
+/* Returns the value as one of the words of the key; NULL: it is none of them. */
+static const char *value_word(const struct tr_job_slot *slot)
 {
     const tr_option *key = slot->key;
     int i = -1, n = 0;
@@ -277,7 +278,7 @@ void tr_job_put_value(FILE *file, const struct tr_job_slot *slot, bool json)
     const struct tr_job_list *list = field;
     const struct tr_job_pace *pace = field;
     const struct tr_job_often *often = field;
-    const char *word = tr_job_word(slot), *quote = json ? "\"" : "";
+    const char *word = value_word(slot), *quote = json ? "\"" : "";
     if (word) {
         tr_job_put_text(file, word, json);
         return;
@@ -525,7 +526,7 @@ int tr_job_string(const struct tr_job *job, const char *name, const char **value
 {
     struct tr_job_slot slot;
     TR_TRY(find_typed(job, name, 1u << TR_KIND_TEXT | 1u << TR_KIND_CHOICE, "text", &slot));
-    *value = slot.key->kind == TR_KIND_TEXT ? *(char *const *)slot.field : tr_job_word(&slot);
+    *value = slot.key->kind == TR_KIND_TEXT ? *(char *const *)slot.field : value_word(&slot);
     return TR_OK;
 }
 
@@ -551,7 +552,7 @@ double tr_job_number(const struct tr_job *job, const char *name)
 bool tr_job_is(const struct tr_job *job, const char *name, const char *word)
 {
     struct tr_job_slot slot;
-    const char *is = tr_job_find(job, name, &slot) ? tr_job_word(&slot) : NULL;
+    const char *is = tr_job_find(job, name, &slot) ? value_word(&slot) : NULL;
     return is && strcmp(is, word) == 0;
 }
 

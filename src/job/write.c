@@ -326,21 +326,6 @@ static int help_wider(int width, const char *text, int widest)
     return length > width && length <= widest ? length : width;
 }
 
-/* Measures all keys, so that a section has the same columns when it is shown alone. */
-static struct widths help_measure(void)
-{
-    struct widths w = {.line = tr_min_int(tr_terminal_columns(stdout, LINE), LINE)};
-    for (size_t t = 0; t < TR_JOB_TABLES + tr_model_class_count; t++) {
-        struct tr_job_keys keys = tr_job_table(t);
-        for (size_t i = 0; i < keys.n; i++) {
-            w.name = help_wider(w.name, keys.key[i].name, WIDEST_NAME);
-            w.kind = help_wider(w.kind, tr_job_kind_words(&keys.key[i]).text, WIDEST_KIND);
-            w.value = help_wider(w.value, keys.key[i].by_default, WIDEST_VALUE);
-        }
-    }
-    return w;
-}
-
 static void help_key(FILE *file, const tr_option *key, struct widths w)
 {
     int column = w.name + w.kind + w.value + 8;
@@ -471,7 +456,16 @@ static void help_overview(FILE *file, bool all, struct widths w)
 
 bool tr_job_help(FILE *file, const char *filter)
 {
-    struct widths w = help_measure();
+    /* measures all keys, so that a section has the same columns when it is shown alone. */
+    struct widths w = {.line = tr_min_int(tr_terminal_columns(stdout, LINE), LINE)};
+    for (size_t t = 0; t < TR_JOB_TABLES + tr_model_class_count; t++) {
+        struct tr_job_keys keys = tr_job_table(t);
+        for (size_t i = 0; i < keys.n; i++) {
+            w.name = help_wider(w.name, keys.key[i].name, WIDEST_NAME);
+            w.kind = help_wider(w.kind, tr_job_kind_words(&keys.key[i]).text, WIDEST_KIND);
+            w.value = help_wider(w.value, keys.key[i].by_default, WIDEST_VALUE);
+        }
+    }
     const tr_model_class *class;
     const tr_option *key;
     const struct tr_job_section *section = filter ? tr_job_find_section(filter) : NULL;

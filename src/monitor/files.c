@@ -38,24 +38,36 @@ static void json_put_name(FILE *file, const char *before, const char *name)
     fputs(": ", file);
 }
 
-void tr_json_text_member(FILE *file, const char *name, const char *text)
+/* These three functions write «  "name": value,» on a separate line. */
+static void json_put_text(FILE *file, const char *name, const char *text)
 {
     json_put_name(file, "  ", name);
     tr_json_text(file, text);
     fputs(",\n", file);
 }
 
-void tr_json_real_member(FILE *file, const char *name, double number)
+static void json_put_real(FILE *file, const char *name, double number)
 {
     json_put_name(file, "  ", name);
     tr_json_real(file, number);
     fputs(",\n", file);
 }
 
-void tr_json_count_member(FILE *file, const char *name, uint64_t number)
+static void json_put_count(FILE *file, const char *name, uint64_t number)
 {
     json_put_name(file, "  ", name);
     fprintf(file, "%" PRIu64 ",\n", number);
+}
+
+/* Rounds seconds to three decimals. */
+static double milliseconds(double seconds)
+{
+    return round(seconds * 1000) / 1000;
+}
+
+static void json_put_seconds(FILE *file, const char *name, double seconds)
+{
+    json_put_real(file, name, milliseconds(seconds));
 }
 
 void tr_json_text_behind(FILE *file, const char *name, const char *text)
@@ -68,11 +80,6 @@ void tr_json_real_behind(FILE *file, const char *name, double number)
 {
     json_put_name(file, ", ", name);
     tr_json_real(file, number);
-}
-
-double tr_milliseconds(double seconds)
-{
-    return round(seconds * 1000) / 1000;
 }
 
 /* A function that writes the content of a JSON file. */
@@ -118,8 +125,8 @@ static void tasks_write(FILE *file, const struct tr_record *r)
         bool stopped = t->state == TR_TASK_FAILED && row->status == TR_ERR_STOPPED;
         tr_json_text_behind(file, "state", stopped ? "stopped" : name[t->state]);
         tr_json_real_behind(file, "ranks", t->ranks > 0 ? t->ranks : (double)NAN);
-        tr_json_real_behind(file, "waited", tr_milliseconds(t->begin - t->since));
-        tr_json_real_behind(file, "seconds", tr_milliseconds(end - t->begin));
+        tr_json_real_behind(file, "waited", milliseconds(t->begin - t->since));
+        tr_json_real_behind(file, "seconds", milliseconds(end - t->begin));
         tr_json_real_behind(file, "objective", row->objective);
         tr_json_real_behind(file, "status", ended ? row->status : (double)NAN);
         tr_json_text_behind(file, "error", *row->error ? row->error : NULL);
@@ -152,14 +159,14 @@ void tr_record_open(tr_context *tr, struct tr_record *r)
 /* Writes the members gap (null if the gap is only estimated) and, for an estimated gap, estimated_gap. */
 static void write_gap(FILE *file, const tr_evaluation *e)
 {
-    tr_json_real_member(file, "gap", e->estimated ? (double)NAN : e->gap);
-    if (e->estimated) tr_json_real_member(file, "estimated_gap", e->gap);
+    json_put_real(file, "gap", e->estimated ? (double)NAN : e->gap);
+    if (e->estimated) json_put_real(file, "estimated_gap", e->gap);
 }
 
 /* Writes the name of the metric on data.test that decides which model is best; metrics.csv contains its values as test_metric. */
 static void write_metric_name(FILE *file, const struct tr_account *a)
 {
-    tr_json_text_member(file, "metric", *a->metric[0].text ? a->metric[0].text : NULL);
+    json_put_text(file, "metric", *a->metric[0].text ? a->metric[0].text : NULL);
 }
 
 static int status_write_file(FILE *file, const void *what)
@@ -173,23 +180,23 @@ static int status_write_file(FILE *file, const void *what)
     char now[32];
     time_format(now);
     fputs("{\n", file);
-    tr_json_text_member(file, "state", state_name[r->state]);
-    tr_json_text_member(file, "name", r->tr->job->name);
-    tr_json_real_member(file, "epoch", tr_record_is_evaluated(r) ? last->epoch : (double)NAN);
-    tr_json_count_member(file, "clock", (uint64_t)last->clock);
-    tr_json_real_member(file, "objective", last->evaluation.objective);
+    json_put_text(file, "state", state_name[r->state]);
+    json_put_text(file, "name", r->tr->job->name);
+    json_put_real(file, "epoch", tr_record_is_evaluated(r) ? last->epoch : (double)NAN);
+    json_put_count(file, "clock", (uint64_t)last->clock);
+    json_put_real(file, "objective", last->evaluation.objective);
     write_gap(file, &last->evaluation);
     write_metric_name(file, &r->account);
-    tr_json_real_member(file, "loaded", tr_milliseconds(r->loaded));
-    tr_json_real_member(file, "seconds", tr_milliseconds(tr_now() - r->begin));
-    tr_json_real_member(file, "left", ended ? (double)NAN : tr_milliseconds(r->left));
-    tr_json_count_member(file, "rows", r->tr->trained_on.rows);
-    tr_json_real_member(file, "status", ended ? (double)r->code : (double)NAN);
-    tr_json_text_member(file, "error", ended ? r->error : NULL);
-    tr_json_count_member(file, "pid", (uint64_t)getpid());
-    tr_json_text_member(file, "host", r->host);
-    tr_json_text_member(file, "started", r->started);
-    tr_json_count_member(file, "continued", r->account.restarts);
+    json_put_real(file, "loaded", milliseconds(r->loaded));
+    json_put_real(file, "seconds", milliseconds(tr_now() - r->begin));
+    json_put_real(file, "left", ended ? (double)NAN : milliseconds(r->left));
+    json_put_count(file, "rows", r->tr->trained_on.rows);
+    json_put_real(file, "status", ended ? (double)r->code : (double)NAN);
+    json_put_text(file, "error", ended ? r->error : NULL);
+    json_put_count(file, "pid", (uint64_t)getpid());
+    json_put_text(file, "host", r->host);
+    json_put_text(file, "started", r->started);
+    json_put_count(file, "continued", r->account.restarts);
     if (r->tasks > 0) tasks_write(file, r);
     fprintf(file, "  \"updated\": \"%s\"\n}\n", now);
     return TR_OK;
@@ -291,7 +298,7 @@ bool tr_status_due(const struct tr_status_file *s, bool changed)
 
 /* ---- reading the files of other runs ---- */
 
-/* Returns the value of a member that is on a separate line, as tr_json_real_member() writes it; "" if there is no such member. */
+/* Returns the value of a member that is on a separate line, as json_put_real() writes it; "" if there is no such member. */
 static struct tr_number_text seen_member(const char *text, const char *name)
 {
     struct tr_number_text sought, value = {""};
@@ -439,11 +446,6 @@ int tr_metrics_add(struct tr_metrics *m, const struct tr_progress_row *row)
 
 /* ---- summary.json: the result of a run in flat keys, for scripts ---- */
 
-static void summary_write_seconds(FILE *file, const char *name, double seconds)
-{
-    tr_json_real_member(file, name, tr_milliseconds(seconds));
-}
-
 /* Members of every summary about data.test: the metric of the last evaluation, or a figure that the model has reported. */
 static const char *const summary_figure[] = {"test_accuracy", "test_auc", "test_rmse", "test_perplexity"};
 enum { SUMMARY_FIGURES = sizeof summary_figure / sizeof *summary_figure };
@@ -483,9 +485,9 @@ static void summary_write_stages(FILE *file, const struct tr_record *r)
 /* Writes the last members of a summary: ranks, version, host, and the whole resolved job. */
 static int summary_write_end(FILE *file, const struct tr_record *r)
 {
-    tr_json_count_member(file, "ranks", (uint64_t)r->tr->size);
-    tr_json_text_member(file, "version", TR_VERSION);
-    tr_json_text_member(file, "host", r->host);
+    json_put_count(file, "ranks", (uint64_t)r->tr->size);
+    json_put_text(file, "version", TR_VERSION);
+    json_put_text(file, "host", r->host);
     fputs("  \"job\": ", file);
     int status = tr_job_write_json(r->tr->job, file, 2);
     fputs("\n}\n", file);
@@ -510,7 +512,7 @@ static int summary_write_run(FILE *file, const void *what)
     const struct tr_progress_row *target = &a->target;
     const struct tr_heterogeneity *h = &a->last.heterogeneity;
     fputs("{\n", file);
-    tr_json_real_member(file, "objective", last->objective);
+    json_put_real(file, "objective", last->objective);
     write_gap(file, last);
     write_metric_name(file, a);
     fprintf(file, "  \"metric_ascends\": %s,\n", a->ascends ? "true" : "false");
@@ -520,53 +522,52 @@ static int summary_write_run(FILE *file, const void *what)
             if (!strcmp(a->metric[i].text, summary_figure[k] + strlen("test_"))) value = last->metric[i];
         for (size_t i = 0; i < tr->figures; i++)
             if (!strcmp(tr->figure[i].name, summary_figure[k])) value = tr->figure[i].value;
-        tr_json_real_member(file, summary_figure[k], value);
+        json_put_real(file, summary_figure[k], value);
     }
     for (size_t i = 0; i < TR_METRICS && *a->metric[i].text; i++) {
         char name[64];
         snprintf(name, sizeof name, "test_%s", a->metric[i].text);
-        if (!is_summary_figure(name)) tr_json_real_member(file, name, last->metric[i]);
+        if (!is_summary_figure(name)) json_put_real(file, name, last->metric[i]);
     }
-    summary_write_seconds(file, "load_seconds", a->spent[TR_LOADING]);
-    summary_write_seconds(file, "train_seconds", a->spent[TR_TRAINING]);
-    summary_write_seconds(file, "total_seconds", a->total);
-    tr_json_count_member(file, "bytes_pulled", t->bytes_pulled);
-    tr_json_count_member(file, "bytes_pushed", t->bytes_pushed);
-    summary_write_seconds(file, "way_seconds", t->way_seconds);
+    json_put_seconds(file, "load_seconds", a->spent[TR_LOADING]);
+    json_put_seconds(file, "train_seconds", a->spent[TR_TRAINING]);
+    json_put_seconds(file, "total_seconds", a->total);
+    json_put_count(file, "bytes_pulled", t->bytes_pulled);
+    json_put_count(file, "bytes_pushed", t->bytes_pushed);
+    json_put_seconds(file, "way_seconds", t->way_seconds);
     /* fraction of the transfer time (way_seconds) in which workers computed */
-    tr_json_real_member(file, "hidden",
-                        t->way_seconds > 0 ? t->hidden_seconds / t->way_seconds : (double)NAN);
-    tr_json_count_member(file, "updates", a->last.updates);
-    tr_json_count_member(file, "filter_seen", t->filtered.seen);
-    tr_json_count_member(file, "filter_held", t->filtered.held);
-    tr_json_count_member(file, "filter_dropped", t->filtered.dropped);
-    summary_write_seconds(file, "serve_seconds", o->service.seconds);
-    tr_json_count_member(file, "served_while_computing", (uint64_t)o->service.at_seams);
-    tr_json_count_member(file, "updates_under_way", (uint64_t)o->service.under_way);
-    tr_json_count_member(file, "table_bytes", (uint64_t)o->service.share_bytes);
-    tr_json_count_member(file, "version_bytes", (uint64_t)o->service.version_bytes);
+    json_put_real(file, "hidden", t->way_seconds > 0 ? t->hidden_seconds / t->way_seconds : (double)NAN);
+    json_put_count(file, "updates", a->last.updates);
+    json_put_count(file, "filter_seen", t->filtered.seen);
+    json_put_count(file, "filter_held", t->filtered.held);
+    json_put_count(file, "filter_dropped", t->filtered.dropped);
+    json_put_seconds(file, "serve_seconds", o->service.seconds);
+    json_put_count(file, "served_while_computing", (uint64_t)o->service.at_seams);
+    json_put_count(file, "updates_under_way", (uint64_t)o->service.under_way);
+    json_put_count(file, "table_bytes", (uint64_t)o->service.share_bytes);
+    json_put_count(file, "version_bytes", (uint64_t)o->service.version_bytes);
     const char *reached = tr->job->solve.target == TR_JOB_AUTO ? "null"
                           : a->reached_target                  ? "true"
                                                                : "false";
     fprintf(file, "  \"reached_target\": %s,\n", reached);
-    summary_write_seconds(file, "target_time", target->seconds);
-    summary_write_seconds(file, "target_training_time", target->seconds - target->evaluate_seconds);
-    tr_json_real_member(file, "target_updates", a->reached_target ? (double)target->updates : (double)NAN);
-    tr_json_real_member(file, "slowed_workers", h->slowed ? h->slowed : (double)NAN);
-    tr_json_real_member(file, "level_reached", h->slowed ? tr_milliseconds(h->reached) : (double)NAN);
-    tr_json_count_member(file, "peak_rss_bytes", (uint64_t)o->peak_rss);
-    tr_json_real_member(file, "epochs", a->last.epoch);
-    tr_json_count_member(file, "rows", tr->trained_on.rows);
-    tr_json_count_member(file, "features", tr->trained_on.columns);
-    tr_json_count_member(file, "nonzeros", tr->trained_on.nonzeros);
+    json_put_seconds(file, "target_time", target->seconds);
+    json_put_seconds(file, "target_training_time", target->seconds - target->evaluate_seconds);
+    json_put_real(file, "target_updates", a->reached_target ? (double)target->updates : (double)NAN);
+    json_put_real(file, "slowed_workers", h->slowed ? h->slowed : (double)NAN);
+    json_put_real(file, "level_reached", h->slowed ? milliseconds(h->reached) : (double)NAN);
+    json_put_count(file, "peak_rss_bytes", (uint64_t)o->peak_rss);
+    json_put_real(file, "epochs", a->last.epoch);
+    json_put_count(file, "rows", tr->trained_on.rows);
+    json_put_count(file, "features", tr->trained_on.columns);
+    json_put_count(file, "nonzeros", tr->trained_on.nonzeros);
     fprintf(file, "  \"dense\": %s,\n", tr->trained_on.dense ? "true" : "false");
-    tr_json_count_member(file, "restarts", a->restarts);
-    tr_json_count_member(file, "checkpoints", a->checkpoints);
-    tr_json_count_member(file, "checkpoints_failed", a->failed);
-    summary_write_seconds(file, "checkpoint_seconds", a->copying);
+    json_put_count(file, "restarts", a->restarts);
+    json_put_count(file, "checkpoints", a->checkpoints);
+    json_put_count(file, "checkpoints_failed", a->failed);
+    json_put_seconds(file, "checkpoint_seconds", a->copying);
     for (size_t i = 0; i < tr->figures; i++) /* all other figures that the model has reported */
         if (!is_summary_figure(tr->figure[i].name))
-            tr_json_real_member(file, tr->figure[i].name, tr->figure[i].value);
+            json_put_real(file, tr->figure[i].name, tr->figure[i].value);
     if (o->more) o->more(file, o->who);
     if (r->stages) summary_write_stages(file, r);
     const struct tr_span *span = o->spans;
@@ -579,7 +580,7 @@ static int summary_write_run(FILE *file, const void *what)
         fprintf(file, ", \"begin\": %.6f, \"end\": %.6f}", span[i].begin, span[i].end);
     }
     fputs(o->span_count > 0 ? "\n  ],\n" : "],\n", file);
-    tr_json_text_member(file, "layout", o->layout);
+    json_put_text(file, "layout", o->layout);
     return summary_write_end(file, r);
 }
 
@@ -597,9 +598,9 @@ static int summary_write_job(FILE *file, const void *what)
     for (size_t i = 0; i < r->tasks; i++) readings += r->task[i].readings;
     fputs("{\n", file);
     tasks_write(file, r);
-    tr_json_real_member(file, "total_seconds", tr_milliseconds(r->account.total));
-    tr_json_count_member(file, "status", (uint64_t)r->code);
-    tr_json_count_member(file, "readings", readings);
+    json_put_seconds(file, "total_seconds", r->account.total);
+    json_put_count(file, "status", (uint64_t)r->code);
+    json_put_count(file, "readings", readings);
     return summary_write_end(file, r);
 }
 

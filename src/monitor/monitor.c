@@ -456,9 +456,7 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
         tr_say(m->tr, "output:        the earlier run is in %s again, this one in %s", folder, m->moved);
     }
     if (status == TR_OK) status = tr_agree(m->tr, outcome);
-    free(m->record.stages);
-    free(m->moved);
-    free(m);
+    TR_FREE_ALL(m->record.stages, m->moved, m);
     *monitor = NULL;
     return status;
 }

@@ -207,17 +207,9 @@ void tr_json_text(FILE *file, const char *text);
 /* Writes the fewest digits that read back as the same number; null for NaN and infinities, which JSON does not have. */
 void tr_json_real(FILE *file, double number);
 
-/* These three functions write «  "name": value,» on a separate line. */
-void tr_json_text_member(FILE *file, const char *name, const char *text);
-void tr_json_real_member(FILE *file, const char *name, double number);
-void tr_json_count_member(FILE *file, const char *name, uint64_t number);
-
 /* These two functions write «, "name": value» after other members in a line. */
 void tr_json_text_behind(FILE *file, const char *name, const char *text);
 void tr_json_real_behind(FILE *file, const char *name, double number);
-
-/* Rounds seconds to three decimals. */
-double tr_milliseconds(double seconds);
 
 /* ---- events ---- */
 

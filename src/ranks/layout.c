@@ -177,9 +177,7 @@ bool tr_layout_equal(const struct tr_layout *a, const struct tr_layout *b)
 
 void tr_layout_free(struct tr_layout *layout)
 {
-    free(layout->place);
-    free(layout->server_rank);
-    free(layout->worker_rank);
+    TR_FREE_ALL(layout->place, layout->server_rank, layout->worker_rank);
     *layout = (struct tr_layout){0};
 }
 

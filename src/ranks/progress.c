@@ -49,7 +49,8 @@ struct tr_waiting tr_waiting_begin(void)
     return (struct tr_waiting){.since = 0};
 }
 
-uint64_t tr_bytes_moved(void)
+/* Returns the number of bytes that this process has sent or received over TCP. */
+static uint64_t bytes_moved(void)
 {
     uint64_t sum = 0;
     DIR *open = opendir("/proc/self/fd");
@@ -77,7 +78,7 @@ static void waiting_lose_patience(const tr_context *tr, struct tr_waiting *waiti
     double now = tr_now(), limit = tr_patience(tr);
     bool moves = false;
     if (waiting->since != 0 && now - waiting->looked >= often) {
-        uint64_t moved = tr_bytes_moved();
+        uint64_t moved = bytes_moved();
         moves = waiting->looked > 0 && (double)(moved - waiting->moved) >= rate * (now - waiting->looked);
         waiting->looked = now;
         waiting->moved = moved;

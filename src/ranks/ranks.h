@@ -324,7 +324,7 @@ struct tr_waiting {
     double since, next; /* times (tr_now()) of the start and of the next message; 0: not determined yet */
     unsigned idle;      /* number of turns without work */
     double looked;      /* time of the last check of the TCP traffic; 0: none yet */
-    uint64_t moved;     /* tr_bytes_moved() at that time; the wait restarts while this number increases */
+    uint64_t moved;     /* bytes sent and received over TCP by then; the wait restarts while they increase */
 };
 struct tr_waiting tr_waiting_begin(void);
 
@@ -358,9 +358,6 @@ int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what);
 
 /* Receives a pending message with this tag. Returns false if there is none. */
 bool tr_receive_here(tr_context *tr, enum tr_tag tag, void *data, size_t bytes, int *from);
-
-/* Returns the number of bytes that this process has sent or received over TCP. */
-uint64_t tr_bytes_moved(void);
 
 /* Returns ranks.patience: the seconds for which a rank waits before it prints a message. */
 double tr_patience(const tr_context *tr);

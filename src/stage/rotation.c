@@ -362,9 +362,7 @@ void tr_rotation_close(tr_rotation **rotation)
     tr_shm_close(&r->memory);
     if (r->comm != MPI_COMM_NULL) MPI_Comm_free(&r->comm);
     for (int i = 0; i < r->slots; i++) {
-        free(r->slot[i].memory);
-        free(r->slot[i].sent);
-        free(r->slot[i].received);
+        TR_FREE_ALL(r->slot[i].memory, r->slot[i].sent, r->slot[i].received);
     }
     free(r->bytes);
     free(r);

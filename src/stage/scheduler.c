@@ -26,9 +26,7 @@ int tr_scheduler_open(struct tr_scheduler *s)
 
 void tr_scheduler_close(struct tr_scheduler *s)
 {
-    free(s->own);
-    free(s->received);
-    free(s->report);
+    TR_FREE_ALL(s->own, s->received, s->report);
     s->own = s->received = s->report = NULL;
 }
 
@@ -170,8 +168,7 @@ int tr_schedule_open(int ranks, const int *node_of, size_t tasks, struct tr_sche
 void tr_schedule_close(struct tr_schedule *s)
 {
     if (!s) return;
-    void *memory[] = {s->node_of, s->owner, s->holds, s->held, s->free, s->last, s->task, s};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
+    TR_FREE_ALL(s->node_of, s->owner, s->holds, s->held, s->free, s->last, s->task, s);
 }
 
 int tr_choose_place(const int64_t *last, const int *free, int n, int workers, bool longest_unused)

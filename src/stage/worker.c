@@ -492,9 +492,7 @@ static int rounds_lead(struct tr_stage_run *run)
             if (status != TR_OK) run->halted = true; /* the member itself reports its error */
         }
     }
-    free(commands);
-    free(orders);
-    free(requests);
+    TR_FREE_ALL(commands, orders, requests);
     return TR_OK;
 }
 

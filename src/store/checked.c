@@ -333,9 +333,7 @@ void tr_checked_abandon(struct tr_checked_writer *w)
     if (w->layout >= 0) close(w->layout);
     for (size_t i = 0; i < w->areas; i++) XXH3_freeState(w->progress[i].state);
     XXH3_freeState(w->state);
-    free(w->area);
-    free(w->progress);
-    free(w->sum);
+    TR_FREE_ALL(w->area, w->progress, w->sum);
     *w = (struct tr_checked_writer){.fd = -1, .layout = -1, .file = -1, .array = -1};
 }
 
@@ -500,9 +498,7 @@ int tr_checked_open(struct tr_checked *f, const char *path, const char *format, 
 void tr_checked_close(struct tr_checked *f)
 {
     if (f->fd >= 0) close(f->fd);
-    free(f->header);
-    free(f->piece);
-    free(f->path);
+    TR_FREE_ALL(f->header, f->piece, f->path);
     *f = (struct tr_checked){.fd = -1};
 }
 

@@ -38,7 +38,6 @@ struct tr_policy {
 struct tr_shard_report {
     int64_t number, status; /* number of the checkpoint; status of writing */
     struct tr_shard_seal seal;
-    double seconds;
     char error[512];
 };
 
@@ -49,9 +48,7 @@ struct tr_writer {
     bool busy;        /* the thread was started and has not been joined yet */
     atomic_bool done; /* the thread has finished */
     int (*write)(struct tr_checkpoints *c);
-    /* result of write(): its status, its duration, and the error text */
-    int status;
-    double seconds;
+    int status; /* result of write(), and the error text */
     char error[512];
 };
 
@@ -100,7 +97,6 @@ struct tr_checkpoints {
     struct tr_checkpoint_counts counts;
     int failure; /* rank 0: status of the last checkpoint on the disk, with the error text `why` */
     char why[512];
-    double taken;      /* tr_now() when the last checkpoint was taken */
     tr_snapshot *best; /* the best model so far, or NULL */
 };
 
@@ -455,10 +451,8 @@ static void *writer_run(void *what)
 {
     struct tr_checkpoints *c = what;
     struct tr_writer *w = &c->writer;
-    double begin = tr_now();
     w->status = w->write(c);
     snprintf(w->error, sizeof w->error, "%s", w->status == TR_OK ? "" : tr_error_text());
-    w->seconds = tr_now() - begin;
     atomic_store(&w->done, true);
     return NULL;
 }
@@ -568,7 +562,6 @@ static void checkpoint_read_report(struct tr_checkpoints *c, int from, const str
     struct tr_being_written *now = &c->now;
     if (!now->any || (uint64_t)r->number != now->number) return;
     now->manifest.seal[from] = r->seal;
-    c->counts.writing += r->seconds;
     if (r->status == TR_OK && *r->error && !c->memory->noted) {
         tr_warn(c->tr, "warning:       checkpoints in memory: %s", r->error);
         c->memory->noted = true;
@@ -589,10 +582,8 @@ static void checkpoint_read_report(struct tr_checkpoints *c, int from, const str
 /* Sends the outcome of this rank's shard to rank 0. */
 static void checkpoint_report(struct tr_checkpoints *c, int status, const char *text)
 {
-    c->report = (struct tr_shard_report){.number = (int64_t)c->now.number,
-                                         .status = status,
-                                         .seal = c->now.seal,
-                                         .seconds = c->writer.seconds};
+    c->report =
+        (struct tr_shard_report){.number = (int64_t)c->now.number, .status = status, .seal = c->now.seal};
     snprintf(c->report.error, sizeof c->report.error, "%s", text);
     if (c->tr->rank == 0) {
         checkpoint_read_report(c, 0, &c->report);
@@ -700,7 +691,7 @@ static int checkpoint_make(tr_context *tr, struct tr_checkpoints **out)
     c->tr = tr;
     c->sending = c->passing = MPI_REQUEST_NULL;
     c->lock = -1;
-    c->began = c->taken = tr_now();
+    c->began = tr_now();
     double most = job->checkpoint.max_time > 0 ? job->checkpoint.max_time : INFINITY;
     c->policy = (struct tr_policy){.disk = {disk->seconds, (int64_t)disk->clocks, .last = c->began},
                                    .memory = {memory->seconds, (int64_t)memory->clocks, .last = c->began},
@@ -726,10 +717,7 @@ static void checkpoint_destroy(struct tr_checkpoints *c, bool forgets)
     tr_manifest_free(&c->now.manifest);
     tr_snapshot_close(&c->best);
     if (c->locked) tr_unlock_file(c->locked, c->lock);
-    free(c->locked);
-    free(c->lister);
-    free(c->to);
-    free(c);
+    TR_FREE_ALL(c->locked, c->lister, c->to, c);
     tr_signals_handle(TR_SIGNALS_ASK, false);
 }
 
@@ -799,7 +787,6 @@ void tr_checkpoint_count(const tr_context *tr, struct tr_checkpoint_counts *coun
 {
     const struct tr_checkpoints *c = tr->checkpoints;
     *counts = c ? c->counts : (struct tr_checkpoint_counts){0};
-    if (c) counts->age = tr_now() - c->taken;
 }
 
 /* ---- taking ---- */
@@ -871,7 +858,6 @@ static void checkpoint_copy_and_write(struct tr_checkpoints *c, tr_lister_fn *li
     if (status == TR_OK) return;
     tr_snapshot_close(snapshot);
     c->writer.status = status;
-    c->writer.seconds = 0;
     snprintf(c->writer.error, sizeof c->writer.error, "%s", tr_error_text());
     checkpoint_end_shard(c);
 }
@@ -924,7 +910,6 @@ int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops,
     now->in_memory = word[1];
     c->memory->committed = (uint64_t)word[2];
     if (now->any) checkpoint_copy_and_write(c, list, who);
-    c->taken = tr_now();
     c->counts.epoch = facts->epoch;
     policy_taken(&c->policy, facts->clock, now->in_memory);
     c->wants_memory = false;
@@ -965,7 +950,6 @@ int tr_checkpoint_restore(tr_context *tr, tr_lister_fn *list, void *who, struct 
     c->restored = true;
     policy_taken(&c->policy, facts->clock, false);
     tr_lifeline_kept(tr->lifeline, facts->clock);
-    c->taken = tr_now();
     status = tr_agree(tr, status);
     tr_memory_found_end(c->memory);
     return status;

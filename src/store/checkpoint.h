@@ -81,9 +81,8 @@ struct tr_checkpoint_counts {
     uint64_t last_in_memory;          /* number of the last complete checkpoint in memory; 0: none */
     uint64_t last;                    /* number of the last complete checkpoint on the disk; 0: none */
     int64_t clock;                    /* clock of the last complete checkpoint on the disk */
-    /* total seconds in which training waited for copies, and in which threads wrote */
-    double copying, writing;
-    double epoch, age; /* epoch of the last checkpoint that was taken; seconds since then */
+    double copying;                   /* total seconds in which training waited for copies */
+    double epoch;                     /* epoch of the last checkpoint that was taken */
 };
 void tr_checkpoint_count(const tr_context *tr, struct tr_checkpoint_counts *counts);
 

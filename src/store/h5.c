@@ -356,8 +356,6 @@ void tr_h5_close(struct tr_h5_reader **reader)
     if (!r) return;
     if (r->file >= 0) H5Fclose(r->file);
     tr_checked_close(&r->checked);
-    free(r->path);
-    free(r->format);
-    free(r);
+    TR_FREE_ALL(r->path, r->format, r);
     *reader = NULL;
 }

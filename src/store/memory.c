@@ -390,8 +390,7 @@ void tr_memory_close(struct tr_checkpoint_memory **out, uint64_t run, bool remov
     if (removes && m->tr->rank == 0) tr_memory_unname(m->to);
     if (removes && m->host_rank == 0) tr_memory_remove(run, 0, 0);
     tr_memory_files_free(m->file, m->files);
-    void *memory[] = {m->here, m->holder, m->fetched, m->folder, m->source, m->peer, m};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
+    TR_FREE_ALL(m->here, m->holder, m->fetched, m->folder, m->source, m->peer, m);
     *out = NULL;
 }
 

@@ -366,9 +366,6 @@ void tr_snapshot_close(tr_snapshot **out)
     for (uint32_t i = 0; snapshot->shards && i < snapshot->manifest->shards; i++)
         tr_shard_close(&snapshot->shards[i]);
     for (size_t i = 0; i < snapshot->parts; i++) tr_part_free(&snapshot->part[i]);
-    free(snapshot->order);
-    free(snapshot->shards);
-    free(snapshot->part);
-    free(snapshot);
+    TR_FREE_ALL(snapshot->order, snapshot->shards, snapshot->part, snapshot);
     *out = NULL;
 }

@@ -184,26 +184,6 @@ __attribute__((format(printf, 3, 4))) static void note(struct supervisor *s, con
     fflush(s->log);
 }
 
-/* Logs the progress of an attempt: phases, stages, checkpoints, and the first clocks of each stage. */
-static void note_state(struct supervisor *s)
-{
-    enum { CLOCKS = 2 };
-    static const char *const phases[] = {"starting", "loading", "training"};
-    const struct tr_life_state *now = &s->members.farthest, *old = &s->logged;
-    if (now->phase != old->phase || now->stage != old->stage) {
-        note(s, phases[now->phase % 3], "stage %lld", (long long)now->stage);
-        s->logged_clocks = 0;
-    }
-    if (now->kept_clock != old->kept_clock) /* before the clock: a resumed run starts with a checkpoint */
-        note(s, "checkpoint", "clock %lld", (long long)now->kept_clock);
-    if (now->clock >= 0 && (now->clock != old->clock || now->stage != old->stage) &&
-        s->logged_clocks < CLOCKS) {
-        note(s, "clock", "%lld", (long long)now->clock);
-        s->logged_clocks++;
-    }
-    s->logged = *now;
-}
-
 /* Records the shared memory of one rank of this host, because all ranks of a host map the same files. Called when ranks connect and
  * when they start to load or train: all ranks may be dead when a failure is detected. */
 static void remember_segments(struct supervisor *s)
@@ -473,7 +453,22 @@ static int turn(struct supervisor *s)
     if (was_away) s->launcher_ran = tr_now();
     s->turned = tr_now();
     pass_on_held(s);
-    note_state(s);
+    /* logs the progress of an attempt: phases, stages, checkpoints, and the first clocks of each stage. */
+    enum { CLOCKS = 2 };
+    static const char *const phases[] = {"starting", "loading", "training"};
+    const struct tr_life_state *now = &s->members.farthest, *old = &s->logged;
+    if (now->phase != old->phase || now->stage != old->stage) {
+        note(s, phases[now->phase % 3], "stage %lld", (long long)now->stage);
+        s->logged_clocks = 0;
+    }
+    if (now->kept_clock != old->kept_clock) /* before the clock: a resumed run starts with a checkpoint */
+        note(s, "checkpoint", "clock %lld", (long long)now->kept_clock);
+    if (now->clock >= 0 && (now->clock != old->clock || now->stage != old->stage) &&
+        s->logged_clocks < CLOCKS) {
+        note(s, "clock", "%lld", (long long)now->clock);
+        s->logged_clocks++;
+    }
+    s->logged = *now;
     if (!s->ending) {
         struct tr_failure failure = look_for_failure(s);
         if (failure.kind != TR_CAUSE_NONE) {

@@ -281,13 +281,9 @@ static void merge_rounds_close(struct rounds *r)
         struct round *round = &r->round[i];
         for (size_t k = 0; k < round->outs + round->ins; k++) {
             struct flow *f = k < round->outs ? &round->out[k] : &round->in[k - round->outs];
-            free(f->units);
-            free(f->at);
-            free(f->place);
+            TR_FREE_ALL(f->units, f->at, f->place);
         }
-        free(round->out);
-        free(round->in);
-        free(round->held);
+        TR_FREE_ALL(round->out, round->in, round->held);
     }
     free(r->round);
     free(r->server);
@@ -599,7 +595,9 @@ static struct lane_flows lane_flows(const struct lane *l)
 static int lane_post(struct tr_merge *m, struct lane *l)
 {
     const struct lane_flows f = lane_flows(l);
-    enum { CHUNKS = 8192 }; /* more than ever in flight, and twice that is below the lowest limit of MPI tags */
+    enum {
+        CHUNKS = 8192
+    }; /* more than ever in flight, and twice that is below the lowest limit of MPI tags */
     const int tag = (int)(2 * (l->chunk % CHUNKS) + l->down);
     const bool own = !l->down && l->round == 0;
     const char *values = l->held;
@@ -891,14 +889,11 @@ void tr_merge_close(struct tr_table *t)
             v->lent = false;
         }
         tr_shm_close(&m->shared->memory);
-        free(m->shared->source);
-        free(m->shared->server);
-        free(m->shared);
+        TR_FREE_ALL(m->shared->source, m->shared->server, m->shared);
     }
     for (int i = 0; i < IN_FLIGHT; i++) {
         struct lane *l = &m->lane[i];
-        void *memory[] = {l->request, l->out, l->in, l->held, l->next};
-        for (size_t k = 0; k < sizeof memory / sizeof *memory; k++) free(memory[k]);
+        TR_FREE_ALL(l->request, l->out, l->in, l->held, l->next);
     }
     merge_rounds_close(&m->rounds);
     merge_rounds_close(&m->spread);

@@ -171,13 +171,6 @@ static uint32_t union_seal(struct node_union *u)
     return u->before[u->words];
 }
 
-static void union_clear(struct node_union *u)
-{
-    tr_meet(u->tr, u->tr->node, u->whom);
-    if (u->tr->node_rank == 0) memset((void *)u->word, 0, u->words * sizeof *u->word);
-    tr_meet(u->tr, u->tr->node, u->whom);
-}
-
 /* Returns the index of a number in the union, which is the number of lower elements of the union. */
 static uint32_t union_index(const struct node_union *u, uint64_t number)
 {
@@ -327,10 +320,7 @@ static void node_pull_free_one(struct tr_node_pull *p)
     for (uint32_t i = 0; p->source && i < p->servers; i++) {
         struct node_source *s = &p->source[i];
         if (s->cache.head) tr_channel_close(&s->channel);
-        free(s->list);
-        free(s->all.run);
-        free(s->own.position);
-        free(s->own.run);
+        TR_FREE_ALL(s->list, s->all.run, s->own.position, s->own.run);
     }
     tr_shm_close(&p->memory);
     free(p->source);
@@ -402,7 +392,9 @@ static bool node_pull_unite(struct tr_node_pull *p, const uint32_t *units)
         if (s->all.n > 0 && view && status == TR_OK) status = TR_NEW(&s->own.position, view->n);
         for (uint32_t i = 0; s->own.position && i < view->n; i++)
             s->own.position[i] = union_index(&u, view->position[i]);
-        union_clear(&u);
+        tr_meet(u.tr, u.tr->node, u.whom);
+        if (u.tr->node_rank == 0) memset((void *)u.word, 0, u.words * sizeof *u.word);
+        tr_meet(u.tr, u.tr->node, u.whom);
     }
     tr_shm_close(&u.memory);
     return node_agrees(tr, status);
@@ -662,8 +654,7 @@ void tr_subscription_close(struct tr_table *t)
     t->subscription = NULL;
     tr_shm_close(&s->memory);
     tr_plan_free(&s->slice);
-    void *parts[] = {s->key, s->begin, s->place, s->slot, s->left, s};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+    TR_FREE_ALL(s->key, s->begin, s->place, s->slot, s->left, s);
 }
 
 /* ---- receiving ---- */

@@ -147,10 +147,7 @@ int tr_partition_make(const struct tr_partition_options *options, uint64_t units
 
 void tr_partition_free(struct tr_partition *p)
 {
-    free(p->placed);
-    free(p->first);
-    free(p->block_at);
-    free(p->ring);
+    TR_FREE_ALL(p->placed, p->first, p->block_at, p->ring);
     *p = (struct tr_partition){0};
 }
 
@@ -317,9 +314,6 @@ void tr_plan_free(struct tr_plan *plan)
 {
     for (uint32_t server = 0; plan->segment && server < plan->servers; server++)
         free(plan->segment[server].run);
-    free(plan->segment);
-    free(plan->local);
-    free(plan->position);
-    free(plan->key);
+    TR_FREE_ALL(plan->segment, plan->local, plan->position, plan->key);
     *plan = (struct tr_plan){0};
 }

@@ -627,16 +627,6 @@ static bool replica_is_left(const struct tr_replica *l)
     return atomic_load(&l->head->failed) != TR_OK && !*l->head->why;
 }
 
-static int replica_wait(struct tr_replica *l, uint32_t round)
-{
-    struct replica_head *head = l->head;
-    TR_WAIT_UNTIL(l->tr,
-                  atomic_load_explicit(&head->round, memory_order_acquire) != round ||
-                      atomic_load(&head->failed) != TR_OK,
-                  "the other workers of the node that share table %s", l->table->name);
-    return replica_failure(l);
-}
-
 static int replica_barrier(struct tr_replica *l, const tr_worker *me)
 {
     struct replica_head *head = l->head;
@@ -649,7 +639,11 @@ static int replica_barrier(struct tr_replica *l, const tr_worker *me)
         atomic_store(&head->arrived, 0);
         atomic_store(&head->round, round + 1);
     } else {
-        status = replica_wait(l, round);
+        TR_WAIT_UNTIL(l->tr,
+                      atomic_load_explicit(&head->round, memory_order_acquire) != round ||
+                          atomic_load(&head->failed) != TR_OK,
+                      "the other workers of the node that share table %s", l->table->name);
+        status = replica_failure(l);
     }
     l->waiting = false;
     return status;
@@ -835,10 +829,7 @@ void tr_replica_close(tr_replica **replica)
     tr_window_close(l->tr, l->tr->world, "all ranks to close a local model", &l->window);
     tr_shm_close(&l->memory);
     if (l->file >= 0) close(l->file);
-    free(l->first_of);
-    free(l->spare);
-    free(l->list);
-    free(l);
+    TR_FREE_ALL(l->first_of, l->spare, l->list, l);
     *replica = NULL;
 }
 

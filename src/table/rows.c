@@ -521,9 +521,7 @@ static void part_free(struct pull_part **link)
 {
     struct pull_part *part = *link;
     *link = part->next;
-    free(part->entry.column);
-    free(part->entry.value);
-    free(part);
+    TR_FREE_ALL(part->entry.column, part->entry.value, part);
 }
 
 static int rows_deliver_lists(struct pull *p, const struct pull_request *r)
@@ -769,8 +767,7 @@ int tr_rows_move(struct tr_table *t, const tr_key *keys, size_t n, tr_row_fn *ro
     while (p.parts) part_free(&p.parts);
     for (uint32_t s = 0; p.source && s < t->partition.servers; s++) free(p.source[s].again);
     tr_plan_free(&p.plan);
-    void *memory[] = {p.source, p.elsewhere, p.flying, p.received, p.arrived, p.missing, p.whole, p.scratch};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
+    TR_FREE_ALL(p.source, p.elsewhere, p.flying, p.received, p.arrived, p.missing, p.whole, p.scratch);
     rows->pull = NULL;
     return status;
 }
@@ -857,15 +854,9 @@ void tr_rows_free(struct tr_table *t)
     while (rows->spare) {
         struct pull_request *r = rows->spare;
         rows->spare = r->next;
-        free(r->ask);
-        free(r->answer);
-        free(r);
+        TR_FREE_ALL(r->ask, r->answer, r);
     }
     tr_shm_close(&rows->cache_memory);
-    free(rows->decoded);
-    free(rows->cached);
-    free(rows->entry.column);
-    free(rows->entry.value);
-    free(rows);
+    TR_FREE_ALL(rows->decoded, rows->cached, rows->entry.column, rows->entry.value, rows);
     t->rows = NULL;
 }

@@ -176,9 +176,7 @@ static struct client **client_place(const struct tr_table *t, int rank, uint32_t
 
 static void client_free(struct client *c)
 {
-    free(c->arriving.unit);
-    free(c->arriving.value);
-    free(c->position);
+    TR_FREE_ALL(c->arriving.unit, c->arriving.value, c->position);
     tr_hash_list_free(&c->keys);
     free(c);
 }
@@ -194,9 +192,7 @@ void tr_server_close(struct tr_table *t)
     if (!s) return;
     for (size_t i = 0; i < s->clients; i++) client_free(s->client[i]);
     for (size_t i = 0; i < s->helds; i++) free(s->held[i]);
-    free(s->held);
-    free(s->client);
-    free(s);
+    TR_FREE_ALL(s->held, s->client, s);
     t->serving = NULL;
 }
 
@@ -390,12 +386,7 @@ void tr_use_free(struct tr_table *t)
     for (size_t i = 0; !t->map && i < TR_STATE_ARRAYS; i++) free(use->share.state[i]);
     if (t->map) tr_hashmap_keep_arrays(t->map, 1);
     else free(use->sum);
-    free(use->sorted);
-    free(use->passed);
-    free(use->touched);
-    free(use->unit);
-    free(use->value);
-    free(use);
+    TR_FREE_ALL(use->sorted, use->passed, use->touched, use->unit, use->value, use);
     t->use = NULL;
 }
 

@@ -604,10 +604,7 @@ void tr_sparse_close(struct tr_sparse **sparse)
     struct tr_sparse *s = *sparse;
     if (!s) return;
     for (uint64_t i = 0; i < s->rows; i++) free(s->row[i].column);
-    free(s->row);
-    free(s->entry.column);
-    free(s->entry.value);
-    free(s);
+    TR_FREE_ALL(s->row, s->entry.column, s->entry.value, s);
     *sparse = NULL;
 }
 

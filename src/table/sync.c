@@ -769,10 +769,7 @@ void tr_sync_close(tr_context *tr)
         tr_window_close(tr, tr->world, closing, &c->nodes);
         tr_window_close(tr, tr->world, closing, &c->worlds);
         tr_shm_close(&c->memory);
-        free(c->node_line);
-        free(c->head);
-        free(c->heard);
-        free(c);
+        TR_FREE_ALL(c->node_line, c->head, c->heard, c);
     }
     free(tr->sync);
     tr->sync = NULL;

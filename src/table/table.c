@@ -73,10 +73,7 @@ static void table_free(struct tr_table *t)
     tr_rows_free(t);
     tr_server_close(t);
     tr_subscription_discard(t);
-    free(t->share);
-    free(t->line);
-    free(t->name);
-    free(t);
+    TR_FREE_ALL(t->share, t->line, t->name, t);
 }
 
 /* Sets the members of a table and allocates its memory, except the dense share. Local. */
@@ -361,14 +358,8 @@ void tr_tables_close(tr_context *tr)
     for (size_t i = 0; i < sizeof polls / sizeof *polls; i++) tr_poll_remove(tr, polls[i], tables);
     while (tables->count > 0) table_free(tables->table[--tables->count]);
     for (struct tr_sending *m; (m = tables->spare); free(m)) tables->spare = m->next;
-    free(tables->functions.function);
-    free(tables->functions.answer);
-    free(tables->table);
-    free(tables->views);
-    free(tables->inbox);
-    free(tables->packed);
-    free(tables->unit);
-    free(tables);
+    TR_FREE_ALL(tables->functions.function, tables->functions.answer, tables->table, tables->views,
+                tables->inbox, tables->packed, tables->unit, tables);
     tr->tables = NULL;
 }
 

@@ -167,9 +167,7 @@ void tr_channel_close(struct tr_channel *c)
     tr_channel_forget(c);
     if (c->here != MPI_DATATYPE_NULL) MPI_Type_free(&c->here);
     if (c->there != MPI_DATATYPE_NULL) MPI_Type_free(&c->there);
-    free(c->fetched);
-    free(c->packed);
-    free(c->residual);
+    TR_FREE_ALL(c->fetched, c->packed, c->residual);
 }
 
 /* ---- reading ---- */
@@ -487,15 +485,11 @@ void tr_view_close(tr_view **view)
     if (v->group) {
         if (v->group->pull.comm != MPI_COMM_NULL) MPI_Comm_free(&v->group->pull.comm);
         if (v->group->push.comm != MPI_COMM_NULL) MPI_Comm_free(&v->group->push.comm);
-        free(v->group->pull.request);
-        free(v->group->push.request);
-        free(v->group);
+        TR_FREE_ALL(v->group->pull.request, v->group->push.request, v->group);
     }
     free(v->view.value);
     if (!v->lent) free(v->view.delta);
-    free(v->ahead);
-    free(v->merged_value);
-    free(v);
+    TR_FREE_ALL(v->ahead, v->merged_value, v);
     *view = NULL;
 }
 

@@ -49,9 +49,7 @@ const struct tr_watched_run *tr_watched_find(const struct tr_watched_runs *w, co
 
 static void free_run(struct tr_watched_run *run)
 {
-    free(run->id);
-    free(run->path);
-    free(run->status);
+    TR_FREE_ALL(run->id, run->path, run->status);
 }
 
 static int find_or_add(struct tr_watched_runs *w, const char *id, const char *path,

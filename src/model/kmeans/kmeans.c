@@ -331,7 +331,8 @@ static void close_side(struct tr_kmeans_side *side)
 
 /* ---- before the first clock ---- */
 
-void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side)
+/* Copies the initial centres that this worker is responsible for to side->centres. */
+static void kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side)
 {
     struct tr_centres *c = &side->centres;
     const tr_batch *start = &m->start.rows;
@@ -365,7 +366,7 @@ static int prepare_side(struct tr_kmeans *m, struct tr_kmeans_side *side, bool t
     TR_TRY(tr_view_open(m->sums, keys, n, use, &side->view));
     TR_TRY(tr_centres_open(m->mine, side->n_keys, m->sparse, &side->centres));
     TR_TRY(tr_assigned_open(&side->centres, &side->rows, bounds, &side->assigned));
-    tr_kmeans_start_at(m, side);
+    kmeans_start_at(m, side);
     side->label = side->assigned.label;
     if (!m->replicated) return TR_OK;
     TR_TRY(TR_NEW(&side->label, side->rows.n));
@@ -654,8 +655,8 @@ static int kmeans_snapshot(tr_worker *me, void *state, tr_snapshot *s)
     TR_TRY(tr_snapshot_common(s, "inertia_before", TR_F64, 1, &m->before));
     TR_TRY(tr_start_keep(&m->start, s, m->k, m->columns, m->sparse));
     if (tr_snapshot_restores(s) && me->worker >= 0) {
-        tr_kmeans_start_at(m, &m->train);
-        if (m->test.data) tr_kmeans_start_at(m, &m->test);
+        kmeans_start_at(m, &m->train);
+        if (m->test.data) kmeans_start_at(m, &m->test);
     }
     TR_TRY(snapshot_centres(me, m, s));
     /* Mini-batches never subtract rows, so their checkpoints have no labels. */

@@ -220,9 +220,6 @@ int tr_start_keep(struct tr_start *start, tr_snapshot *snapshot, size_t k, uint6
 /* Returns a hash of the values of a row. It does not depend on the rank that has the row. */
 uint64_t tr_kmeans_hash(const struct tr_kmeans_side *side, uint64_t columns, size_t row);
 
-/* Copies the initial centres that this worker is responsible for to side->centres. */
-void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side);
-
 extern const tr_model_class tr_kmeans_class;
 
 #endif

@@ -22,9 +22,7 @@ int tr_lda_histogram_open(size_t rows, struct tr_lda_histogram *h)
 
 void tr_lda_histogram_close(struct tr_lda_histogram *h)
 {
-    free(h->few);
-    free(h->begin);
-    free(h->bin);
+    TR_FREE_ALL(h->few, h->begin, h->bin);
     *h = (struct tr_lda_histogram){0};
 }
 

@@ -410,27 +410,18 @@ static void linear_close(void *model)
     tr_test_metrics_close(&m->metrics);
     tr_data_close(&m->train);
     tr_data_close(&m->test);
-    free(m->target);
-    free(m->test_target);
-    free(m->margin);
-    free(m->initial);
-    free(m->class_weight);
+    TR_FREE_ALL(m->target, m->test_target, m->margin, m->initial, m->class_weight);
     tr_linear_saved_close(m);
 }
 
 /* ---- views and problems of workers ---- */
-
-bool tr_linear_has_bias(const struct tr_linear *m, const tr_worker *me)
-{
-    return m->o->bias && (!m->vertical || me->member == 0);
-}
 
 /* The key of the bias follows behind the keys of the data. If the members of a group divide the columns (vertical), only member 0
  * has the key of the bias; otherwise all members have it. */
 int tr_linear_open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table,
                         enum tr_view_use use, tr_view **view)
 {
-    bool bias = tr_linear_has_bias(m, me);
+    bool bias = m->o->bias && (!m->vertical || me->member == 0);
     TR_FREED tr_key *keys = NULL;
     TR_TRY(TR_NEW(&keys, data->n_keys + 1));
     memcpy(keys, data->keys, data->n_keys * sizeof *keys);

@@ -202,9 +202,6 @@ int tr_linear_open_view(struct tr_linear *m, tr_worker *me, const tr_data *data,
 /* Opens a view of the keys first .. first + n - 1 of a table. */
 int tr_linear_open_range(tr_table *table, tr_key first, size_t n, enum tr_view_use use, tr_view **view);
 
-/* Returns whether margins of this worker include the bias: in a vertical group, only those of member 0. */
-bool tr_linear_has_bias(const struct tr_linear *m, const tr_worker *me);
-
 /* Views of a worker in a stage of a task; me->kept points to the struct. NULL: not used in this stage. */
 struct tr_linear_views {
     tr_view *w;     /* w at the keys of the training rows */

@@ -432,10 +432,7 @@ int tr_columns_open(struct tr_columns *c, tr_context *tr, const tr_key *keys, si
 
 void tr_columns_close(struct tr_columns *c)
 {
-    free(c->to);
-    free(c->from);
-    free(c->place);
-    free(c->buffer);
+    TR_FREE_ALL(c->to, c->from, c->place, c->buffer);
     *c = (struct tr_columns){0};
 }
 

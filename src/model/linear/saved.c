@@ -18,9 +18,7 @@
 
 void tr_linear_model_free(struct tr_linear_model *model)
 {
-    free(model->weight);
-    free(model->bias);
-    free(model->label);
+    TR_FREE_ALL(model->weight, model->bias, model->label);
     model->weight = NULL;
     model->bias = NULL;
     model->label = NULL;

@@ -350,9 +350,7 @@ int tr_contributions_open(const struct tr_forest *f, struct tr_contributions *c)
 
 void tr_contributions_close(struct tr_contributions *c)
 {
-    free(c->weight);
-    free(c->mean);
-    free(c->path);
+    TR_FREE_ALL(c->weight, c->mean, c->path);
 }
 
 void tr_contributions_add(const struct tr_contributions *c, const struct tr_forest *f, size_t outputs,

@@ -64,22 +64,6 @@ static int initial_add_trees(struct tr_trees *m, const struct tr_trees *from, co
     return TR_OK;
 }
 
-static int initial_read(struct tr_trees *m)
-{
-    void *model = NULL;
-    tr_saved_values *values = NULL;
-    if (!*m->o->init) return TR_OK;
-    TR_TRY(tr_agree(m->tr, TR_NEW(&m->base, (size_t)m->outputs)));
-    TR_TRY(tr_model_load_coded(m->tr, m->o->init, &model, &values));
-    int status = tr_agree(m->tr, model ? initial_add_trees(m, model, values) : TR_OK);
-    if (status == TR_OK) status = tr_trees_broadcast(m);
-    m->initial = m->forest.trees;
-    tr_saved_values_close(&values);
-    tr_model_unload(m->tr, &model);
-    if (status == TR_OK) tr_say(m->tr, "begins with:   %zu trees of %s", m->initial, m->o->init);
-    return status;
-}
-
 /* ================ model.monotone ================ */
 
 /* Reads pairs «name: up» or «name: down»: as the number of the column rises, the prediction may not fall (up) or rise (down). The
@@ -303,7 +287,18 @@ static int trees_open_rows(struct tr_trees *m)
     TR_TRY(tr_agree(m->tr, tr_trees_weigh(m)));
     TR_TRY(tr_agree(m->tr, choose_rate(m)));
     m->l2 = m->o->l2 != TR_JOB_AUTO ? m->o->l2 : m->loss == &tr_loss_softmax ? 0.1 : 1;
-    return initial_read(m);
+    void *model = NULL;
+    tr_saved_values *values = NULL;
+    if (!*m->o->init) return TR_OK;
+    TR_TRY(tr_agree(m->tr, TR_NEW(&m->base, (size_t)m->outputs)));
+    TR_TRY(tr_model_load_coded(m->tr, m->o->init, &model, &values));
+    int status = tr_agree(m->tr, model ? initial_add_trees(m, model, values) : TR_OK);
+    if (status == TR_OK) status = tr_trees_broadcast(m);
+    m->initial = m->forest.trees;
+    tr_saved_values_close(&values);
+    tr_model_unload(m->tr, &model);
+    if (status == TR_OK) tr_say(m->tr, "begins with:   %zu trees of %s", m->initial, m->o->init);
+    return status;
 }
 
 static int refuse_key(const tr_job *job, const char *key, const char *why)

@@ -457,24 +457,6 @@ static bool descent_is_proven(const struct tr_linear *m)
     return tr_descent_gap(m->descent) <= m->o->target_gap;
 }
 
-/* Starts the next lap: restarts the path from zero weights. */
-static int descent_next_fold(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    if (++d->folds.lap == d->folds.n) folds_choose_value(&d->folds, d->values);
-    folds_hold_out(m);
-    tr_descent_clear_set(d);
-    memset(d->weight, 0, d->shared.n * sizeof *d->weight);
-    for (size_t i = 0; i < d->rows.n; i++) d->margin[i] = tr_descent_offset(d, i);
-    d->bias = d->margin_of_zeros = 0;
-    d->dual = -INFINITY;
-    d->steps = 0;
-    d->value = 0;
-    d->alpha = path_alpha(m, 0);
-    TR_TRY(tr_descent_minimise_bias(m));
-    return tr_descent_look(m, true);
-}
-
 static bool descent_is_last_lap(const struct tr_linear_descent *d)
 {
     return d->folds.lap == d->folds.n;
@@ -515,7 +497,19 @@ static int descent_compute(tr_worker *me, void *state)
         d->steps = 1;
         TR_TRY(tr_descent_look(m, false));
     } else if (done && !descent_is_last_lap(d)) {
-        TR_TRY(descent_next_fold(m));
+        /* starts the next lap: restarts the path from zero weights. */
+        if (++d->folds.lap == d->folds.n) folds_choose_value(&d->folds, d->values);
+        folds_hold_out(m);
+        tr_descent_clear_set(d);
+        memset(d->weight, 0, d->shared.n * sizeof *d->weight);
+        for (size_t i = 0; i < d->rows.n; i++) d->margin[i] = tr_descent_offset(d, i);
+        d->bias = d->margin_of_zeros = 0;
+        d->dual = -INFINITY;
+        d->steps = 0;
+        d->value = 0;
+        d->alpha = path_alpha(m, 0);
+        TR_TRY(tr_descent_minimise_bias(m));
+        TR_TRY(tr_descent_look(m, true));
     } else if (done) { /* the last lap is complete: the model gets the best weights */
         const struct tr_descent_best *b = &d->best;
         d->chosen = true;

@@ -62,11 +62,7 @@ int tr_blocks_make(const struct tr_descent_rows *rows, const uint32_t *columns, 
 
 void tr_block_free(struct tr_column_block *block)
 {
-    free(block->row);
-    free(block->begin);
-    free(block->column);
-    free(block->value);
-    free(block->gram);
+    TR_FREE_ALL(block->row, block->begin, block->column, block->value, block->gram);
     *block = (struct tr_column_block){.n = 0};
 }
 

@@ -156,8 +156,8 @@ static void pass_diagonal_of_rows(const struct tr_newton *t, size_t done, size_t
     }
 }
 
-/* Sets product = H direction, and t->direction_margin = X direction. */
-static int pass_hessian(struct tr_newton *t, const double *direction, double *product)
+/* Also sets t->direction_margin = X direction. */
+int tr_newton_product(struct tr_newton *t, const double *direction, double *product)
 {
     size_t outputs = t->outputs;
     TR_TRY(tr_columns_fetch(&t->columns, direction, t->in));
@@ -743,11 +743,9 @@ void tr_newton_close(struct tr_newton **newton)
 {
     struct tr_newton *t = *newton;
     if (!t) return;
-    void *arrays[] = {
-        t->keys,      t->in,       t->out,      t->part,  t->margin,   t->step_margin, t->direction_margin,
-        t->curvature, t->w,        t->gradient, t->step,  t->residual, t->direction,   t->product,
-        t->solved,    t->diagonal, t->factor,   t->shift, t->project};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    TR_FREE_ALL(t->keys, t->in, t->out, t->part, t->margin, t->step_margin, t->direction_margin, t->curvature,
+                t->w, t->gradient, t->step, t->residual, t->direction, t->product, t->solved, t->diagonal,
+                t->factor, t->shift, t->project);
     tr_columns_close(&t->columns);
     free(t);
     *newton = NULL;
@@ -844,7 +842,7 @@ static int solver_solve(struct tr_newton *t, int64_t most)
     memcpy(t->direction, t->solved, n * sizeof *t->direction);
     memcpy(first, square, sizeof first);
     for (t->iterations = 0; t->iterations < most && square[0] > 0;) {
-        TR_TRY(pass_hessian(t, t->direction, t->product));
+        TR_TRY(tr_newton_product(t, t->direction, t->product));
         double curvature = newton_dot(n, t->direction, t->product);
         TR_TRY(tr_columns_sum_parts(&t->columns, &curvature, 1));
         if (!(curvature > 0)) break;
@@ -983,13 +981,6 @@ static int newton_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     t->has_gradient = false;
     t->restored = true;
     return TR_OK;
-}
-
-/* ---- for tests ---- */
-
-int tr_newton_product(struct tr_newton *t, const double *direction, double *product)
-{
-    return pass_hessian(t, direction, product);
 }
 
 /* ==== solve.method newton ==== */

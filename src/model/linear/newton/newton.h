@@ -87,7 +87,7 @@ int tr_newton_look(struct tr_newton *newton, struct tr_newton_state *state);
 /* Takes one step and evaluates the new weights. Changes nothing if the step would exceed the maximum of passes. All workers. */
 int tr_newton_step(struct tr_newton *newton, struct tr_newton_state *state);
 
-/* For tests: computes H d at the weights of the last gradient. All workers. */
+/* Sets product = H direction at the weights of the last gradient. All workers. */
 int tr_newton_product(struct tr_newton *newton, const double *direction, double *product);
 
 /* State of solve.method newton. */

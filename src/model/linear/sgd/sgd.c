@@ -243,8 +243,7 @@ static int sgd_open(struct tr_linear *m)
 
 static void sgd_free_arrays(struct tr_linear_sgd *s)
 {
-    void *arrays[] = {s->gradient, s->packed, s->state, s->touched, s->is_touched};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    TR_FREE_ALL(s->gradient, s->packed, s->state, s->touched, s->is_touched);
     s->gradient = s->packed = s->state = s->touched = NULL;
     s->is_touched = NULL;
 }

@@ -284,11 +284,7 @@ void tr_variance_close(struct tr_variance **variance)
 {
     struct tr_variance *v = *variance;
     if (!v) return;
-    free(v->side[WEIGHT].power);
-    free(v->side[BIAS].power);
-    free(v->row);
-    free(v->slope);
-    free(v);
+    TR_FREE_ALL(v->side[WEIGHT].power, v->side[BIAS].power, v->row, v->slope, v);
     *variance = NULL;
 }
 
