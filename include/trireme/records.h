@@ -73,6 +73,13 @@ enum tr_row_form { TR_ROWS_AS_READ, TR_ROWS_SPARSE, TR_ROWS_DENSE };
 
 struct tr_schema;
 
+/* What tr_read_rows() counts. */
+typedef struct tr_read_counts {
+    uint64_t unlabelled; /* rows that were left out because they have no label */
+    uint64_t malformed;  /* malformed rows, with skip_errors */
+    uint64_t empty;      /* with every_row: empty lines between rows that are no rows */
+} tr_read_counts;
+
 /* Options of tr_read_rows(). All members may be zero. */
 typedef struct tr_read_options {
     /* Format of the files, except ratings; TR_FORMAT_AUTO detects hdf5, libsvm, csv or docword from the first file. */
@@ -88,14 +95,20 @@ typedef struct tr_read_options {
     int label;            /* csv: TR_LABEL_...; a file with exactly `columns` columns has no labels */
     int header;           /* csv: TR_HEADER_... */
     /* csv: describes the columns of the training data of a model, and maps columns of the files to keys; label and first_index are
-     * ignored then. If `labelled` is set, rows without a label are skipped and counted in *unlabelled (which may be NULL), and
-     * rows have the weights in the column of data.weight, or weight 1 in a file without this column. Rows have the offsets in the
+     * ignored then. If `labelled` is set, rows without a label are skipped and counted, and rows have the weights in the column of data.weight, or weight 1 in a file without this column. Rows have the offsets in the
      * column of data.offset, which the files must have. */
     const struct tr_schema *schema;
-    uint64_t *unlabelled;
     bool
         strict; /* with schema: named columns that the schema does not have are an error; otherwise they are ignored */
-    const char *id; /* with schema: the column that tr_records_id() returns, by name or number; may be NULL */
+    /* What tr_records_id() returns; may be NULL. With schema: a column, by name or number. Other text: `line`, the number of the
+     * line. hdf5: `row`, the number of the row from 0, or the path of a dataset with one text or number for each row. */
+    const char *id;
+    bool skip_errors; /* malformed rows are counted; otherwise the first one is an error */
+    /* Each row of the files is passed on: rows without a label, malformed rows with skip_errors (see tr_records_malformed()), and
+     * empty lines that are rows. These are the rows of zeros of a libsvm file without labels, and missing values in a csv file of
+     * one column. */
+    bool every_row;
+    tr_read_counts *counts; /* the counts are added to it; may be NULL */
     /* To divide the rows among several processes: the number of this reader, and the number of readers; 0: read all rows. The
      * first reader reads all rows of docword. */
     size_t reader, readers;
@@ -125,7 +138,10 @@ int tr_read_rows(char *const files[], size_t n, const tr_read_options *options, 
 /* Fails with TR_ERR_DATA and the text «file:line: what» for row i. Not for docword. */
 int tr_records_fail(const tr_records *records, size_t i, const char *what);
 
-/* Returns the content of the column tr_read_options.id in row i. */
+/* Returns whether row i was malformed: it has no values then. */
+bool tr_records_malformed(const tr_records *records, size_t i);
+
+/* Returns the content of tr_read_options.id in row i. */
 const char *tr_records_id(const tr_records *records, size_t i);
 
 /* One rating. */

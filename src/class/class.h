@@ -84,10 +84,11 @@ struct tr_ask {
     size_t n_given;
     const char *format; /* format of the files; NULL: that of the job, or detected */
     FILE *out;
-    const char *output; /* name of `out` in messages */
-    const char *offset; /* files with the offset of each row (data.offset); NULL: none
+    const char *output;   /* name of `out` in messages */
+    const char *offset;   /* files with the offset of each row (data.offset); NULL: none
                          */
-    const char *id;     /* predict: column whose text is printed before each prediction; NULL: none */
+    const char *id;       /* predict: column whose text is printed before each prediction; NULL: none */
+    const char *on_error; /* stop or skip: overrides data.on_error of the job; NULL: as in the job */
     bool json;
     bool strict; /* columns that the training data do not have are an error */
     /* Called with the n curves of evaluate; may be NULL. */

@@ -34,8 +34,8 @@ struct tr_query {
     struct figure *figure;
     struct tr_curve *curve;
     size_t outputs, output_capacity, figures, figure_capacity, curves, curve_capacity;
-    uint64_t unlabelled; /* rows that were skipped because they have no label */
-    float *offset;       /* the numbers of ask->offset */
+    tr_read_counts counts;
+    float *offset; /* the numbers of ask->offset */
     size_t offsets, offset_capacity;
     double *out; /* outputs of the current rows, one row after the other */
     size_t out_capacity;
@@ -243,6 +243,10 @@ static int query_use_rows(void *state, const tr_records *records)
             tr_put_visible(file, id, strlen(id));
             if (putc('\t', file) < 0) return query_cannot_write(q);
         }
+        if (tr_records_malformed(records, i)) {
+            if (fputs("nan\n", file) < 0) return query_cannot_write(q);
+            continue;
+        }
         for (size_t k = 0; k < q->outputs; k++)
             if (!query_print_number(q, q->out[i * q->outputs + k], q->output[k].digits) ||
                 putc(k + 1 < q->outputs ? ' ' : '\n', file) < 0)
@@ -253,8 +257,16 @@ static int query_use_rows(void *state, const tr_records *records)
 
 static void query_note_unknown(const tr_query *q)
 {
-    if (q->unlabelled > 0)
-        fprintf(stderr, "trireme: note: %" PRIu64 " rows without a label were left out\n", q->unlabelled);
+    const tr_read_counts *c = &q->counts;
+    if (c->unlabelled > 0)
+        fprintf(stderr, "trireme: note: %" PRIu64 " rows without a label were left out\n", c->unlabelled);
+    if (c->malformed > 0)
+        tr_printf(stderr, "trireme: note: %" PRIu64 " malformed rows %s\n", c->malformed,
+                  q->rows.every_row ? "have the prediction nan" : "were left out");
+    if (c->empty > 0)
+        fprintf(stderr,
+                "trireme: note: %" PRIu64 " empty lines between rows are no rows: they have no prediction\n",
+                c->empty);
     if (q->unknown == 0) return;
     if (q->rows.schema)
         fprintf(stderr,
@@ -400,12 +412,18 @@ static int query_run(tr_query *q)
             if (!strcmp(labels[i], job->data.label)) q->rows.label = i;
         q->rows.header = job->data.header;
         q->rows.max_record = job->data.max_record;
+        q->rows.skip_errors = job->data.on_error == TR_ON_ERROR_SKIP;
         TR_TRY(tr_job_string(job, "data.format", &by_job));
     }
     if (!format && q->model->schema) format = "csv";
     q->rows.schema = format && !strcmp(format, "csv") ? q->model->schema : NULL;
     if (q->ask->command == TR_EVALUATE && q->rows.schema) q->rows.labelled = true;
-    q->rows.unlabelled = &q->unlabelled;
+    q->rows.every_row = q->ask->command == TR_PREDICT;
+    q->rows.counts = &q->counts;
+    if (q->ask->on_error) q->rows.skip_errors = strcmp(q->ask->on_error, "skip") == 0;
+    if (q->ask->on_error && !q->rows.skip_errors && strcmp(q->ask->on_error, "stop") != 0)
+        return tr_fail(TR_ERR_USAGE, "data.on_error=%s: expected stop or skip",
+                       tr_shown(q->ask->on_error).text);
     if (!format)
         format = strcmp(by_job, "auto") != 0 && class_reads_format(class, by_job) ? by_job
                  : only                                                           ? only
@@ -492,10 +510,10 @@ int tr_model_ask(struct tr_model *model, const struct tr_ask *ask)
         status = tr_agree(ask->tr, status);
         if (status == TR_OK) status = query_move_printed(&q, piece);
         free(piece);
-        uint64_t counts[] = {q.unknown, q.unlabelled};
-        int counted = tr_all_reduce(ask->tr, TR_SET_ALL, TR_SUM, TR_I64, counts, 2);
+        uint64_t counts[] = {q.unknown, q.counts.unlabelled, q.counts.malformed, q.counts.empty};
+        int counted = tr_all_reduce(ask->tr, TR_SET_ALL, TR_SUM, TR_I64, counts, 4);
         q.unknown = counts[0];
-        q.unlabelled = counts[1];
+        q.counts = (tr_read_counts){counts[1], counts[2], counts[3]};
         if (status == TR_OK) status = counted;
     }
     if (status == TR_OK && rank == 0 && ask->command == TR_PREDICT) query_note_unknown(&q);

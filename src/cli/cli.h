@@ -46,7 +46,7 @@ int tr_flush_output(int status);
 
 /* Options of the three commands. Each command sets only the members for which it has options. */
 struct tr_ask_options {
-    const char *output, *format, *plugin, *id, *offset;
+    const char *output, *format, *plugin, *id, *offset, *on_error;
     bool json, plot, strict;
 };
 

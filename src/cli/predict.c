@@ -80,6 +80,7 @@ int tr_ask_model(enum tr_asked command, const struct tr_arguments *a, const stru
                          .strict = o->strict,
                          .id = o->id,
                          .offset = o->offset,
+                         .on_error = o->on_error,
                          .draw = o->plot ? draw_curves : NULL,
                          .draw_state = (void *)(uintptr_t)&o->output,
                          .tr = tr};
@@ -200,6 +201,13 @@ static int evaluate_command(struct tr_arguments *a, void *options)
                 "files with the offset of each row of DATA, for models that were trained with such files"    \
     }
 
+#define ON_ERROR                                                                                             \
+    {                                                                                                        \
+        "data.on_error", TR_ARG_TEXT, AT(on_error),                                                          \
+            .value = "stop|skip",                                                                            \
+            .help = "end at the first malformed row of DATA, or skip such rows: predict writes nan for them" \
+    }
+
 #define STRICT                                                                                               \
     {                                                                                                        \
         "--strict", TR_ARG_FLAG, AT(strict),                                                                 \
@@ -211,9 +219,11 @@ static const struct tr_argument predict_arguments[] = {
     {"-o", TR_ARG_TEXT, AT(output), .value = "FILE",
      .help = "write to FILE instead of standard output; it appears when it is complete"},
     {"--id", TR_ARG_TEXT, AT(id), .value = "COLUMN",
-     .help = "of a table: write the value of this column and a tab before each prediction"},
+     .help = "write the value of this column of a table and a tab before each prediction; libsvm: line, the "
+             "number of the line; hdf5: row, the number of the row from 0, or the path of a dataset"},
     FORMAT,
     OFFSET,
+    ON_ERROR,
     STRICT,
     TR_ASK_PLUGIN,
     {0}};
@@ -227,7 +237,7 @@ const struct tr_cli_command tr_predict_command = {
                .more_flags = tr_plugin_flags},
     .brief = "apply a model to data",
     .usage = "trireme predict MODEL DATA... [OPTION...]",
-    .about = "Writes a line for each record of the files DATA (globs and compressed files are allowed): the "
+    .about = "Writes a line for each row of the files DATA (globs and compressed files are allowed): the "
              "prediction of the model. MODEL is a model.h5, a model.txt, or a folder with one; DATA has the "
              "format that it was trained on. Labels and ratings in DATA are ignored and may be missing; DATA "
              "may be - for standard input. Ranks under mpirun share the rows, and the first writes all in "
@@ -245,6 +255,7 @@ static const struct tr_argument evaluate_arguments[] = {
      .help = "draw to FILE, which ends in .svg, .png or .pdf"},
     FORMAT,
     OFFSET,
+    ON_ERROR,
     STRICT,
     TR_ASK_PLUGIN,
     {0}};

@@ -410,16 +410,11 @@ static const char *csv_end_any(struct tr_reader *r, const char *end, float label
     }
     if (r->options->id) {
         struct tr_field f;
-        size_t at = r->matrix.rows;
         (void)tr_read_field(r->at[r->id_column], r->head->separator, &f); /* was read before */
-        if (at == 0) r->id_length = 0;
-        r->status = TR_GROW(&r->id, &r->id_capacity, at + 1);
+        r->status = TR_GROW(&r->scratch, &r->scratch_capacity, f.n);
         if (r->status == TR_OK)
-            r->status = TR_GROW(&r->id_text, &r->id_text_capacity, r->id_length + f.n + 1);
+            r->status = tr_reader_add_id(r, r->matrix.rows, r->scratch, tr_field_copy(&f, r->scratch));
         if (r->status != TR_OK) return NULL;
-        r->id[at] = r->id_length;
-        r->id_length += tr_field_copy(&f, r->id_text + r->id_length);
-        r->id_text[r->id_length++] = '\0';
     }
     return tr_csv_end_row(r, end, label);
 }

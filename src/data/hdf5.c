@@ -47,14 +47,20 @@ static const struct {
     [TR_HDF5_I64] = {&H5T_NATIVE_INT64_g, 8}, [TR_HDF5_U64] = {&H5T_NATIVE_UINT64_g, 8},
 };
 
-/* Finds the type of numbers in memory that is nearest to the type in the file. h5py writes booleans as an enumeration. */
+/* Finds the type of numbers in memory that is nearest to the type in the file, or the type of strings. h5py writes booleans as an
+ * enumeration. */
 static int array_find_type(const struct tr_hdf5 *t, struct tr_hdf5_array *a, hid_t stored)
 {
     H5T_class_t class = H5Tget_class(stored);
+    a->texts = class == H5T_STRING;
+    if (a->texts) {
+        a->type = H5Tcopy(stored);
+        a->size = H5Tget_size(stored);
+        return TR_OK;
+    }
     if (class != H5T_INTEGER && class != H5T_FLOAT && class != H5T_ENUM)
         return hdf5_fail(t, a,
-                         class == H5T_STRING ? "texts, expected numbers"
-                         : class == H5T_COMPOUND
+                         class == H5T_COMPOUND
                              ? "records of several fields (a compound type), expected numbers"
                              : "values of another type, expected integers or reals");
     a->type = H5Tget_native_type(stored, H5T_DIR_ASCEND);
@@ -131,7 +137,9 @@ static hid_t array_open_set(hid_t where, const char *name)
     return H5Dopen2(where, name, access);
 }
 
-static int array_open(struct tr_hdf5 *t, hid_t where, const char *name, struct tr_hdf5_array *a)
+/* Opens an array of numbers, or of strings if that is permitted. */
+static int array_open_any(struct tr_hdf5 *t, hid_t where, const char *name, bool texts,
+                          struct tr_hdf5_array *a)
 {
     a->set = array_open_set(where, name);
     if (!hdf5_done(t, a->set >= 0)) return hdf5_fail_read(t, name);
@@ -139,10 +147,16 @@ static int array_open(struct tr_hdf5 *t, hid_t where, const char *name, struct t
     TR_HID stored = H5Dget_type(a->set);
     if (stored < 0) return hdf5_fail_read(t, a->name);
     TR_TRY(array_find_type(t, a, stored));
+    if (a->texts && !texts) return hdf5_fail(t, a, "texts, expected numbers");
     TR_TRY(array_find_layout(t, a));
     haddr_t at = t->checked.fd >= 0 ? H5Dget_offset(a->set) : 0;
     a->at = at == HADDR_UNDEF ? 0 : at;
     return TR_OK;
+}
+
+static int array_open(struct tr_hdf5 *t, hid_t where, const char *name, struct tr_hdf5_array *a)
+{
+    return array_open_any(t, where, name, false, a);
 }
 
 /* Opens an array of one number per row. */
@@ -359,6 +373,7 @@ int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t)
                           .indices = none,
                           .indptr = none,
                           .y = none,
+                          .id = none,
                           .origin = none};
     FILE *bytes = fopen(t->path, "re");
     size_t n = bytes ? fread(begin, 1, sizeof begin, bytes) : 0;
@@ -390,8 +405,8 @@ int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t)
 
 void tr_hdf5_table_close(struct tr_hdf5 *t)
 {
-    struct tr_hdf5_array *all[] = {&t->x,       &t->indices,      &t->indptr, &t->y,
-                                   &t->strings, &t->string_begin, &t->texts,  &t->origin};
+    struct tr_hdf5_array *all[] = {&t->x,     &t->indices, &t->indptr, &t->y, &t->strings, &t->string_begin,
+                                   &t->texts, &t->origin,  &t->id};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (all[i]->type >= 0) H5Tclose(all[i]->type);
         if (all[i]->set >= 0) H5Dclose(all[i]->set);
@@ -439,9 +454,7 @@ static int array_read_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint
     return ok ? TR_OK : hdf5_fail_read(t, a->name);
 }
 
-#define EACH_NUMBER(DO)                                                                                      \
-    DO(TR_HDF5_F32, float)                                                                                   \
-    DO(TR_HDF5_F64, double)                                                                                  \
+#define EACH_WHOLE(DO)                                                                                       \
     DO(TR_HDF5_I8, int8_t)                                                                                   \
     DO(TR_HDF5_U8, uint8_t)                                                                                  \
     DO(TR_HDF5_I16, int16_t)                                                                                 \
@@ -450,6 +463,11 @@ static int array_read_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint
     DO(TR_HDF5_U32, uint32_t)                                                                                \
     DO(TR_HDF5_I64, int64_t)                                                                                 \
     DO(TR_HDF5_U64, uint64_t)
+
+#define EACH_NUMBER(DO)                                                                                      \
+    DO(TR_HDF5_F32, float)                                                                                   \
+    DO(TR_HDF5_F64, double)                                                                                  \
+    EACH_WHOLE(DO)
 
 /* Reads the rows first .. first + n - 1 of an array to `real`; if that is NULL, as whole numbers to `whole`, where negative numbers
  * become large ones. */
@@ -471,6 +489,64 @@ static int array_read(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t
         EACH_NUMBER(CONVERT)
 #undef CONVERT
     case TR_HDF5_NUMBERS: break;
+    }
+    return TR_OK;
+}
+
+typedef int hdf5_text_fn(void *state, size_t i, const char *text, size_t n);
+
+static int array_read_strings(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
+                              hdf5_text_fn *each, void *state)
+{
+    bool variable = H5Tis_variable_str(a->type) > 0;
+    TR_TRY(TR_GROW(&t->raw, &t->raw_capacity, n * (variable ? sizeof(char *) : a->size)));
+    TR_TRY(array_read_raw(t, a, first, n, t->raw));
+    int status = TR_OK;
+    for (size_t i = 0; i < n && status == TR_OK; i++) {
+        const char *text = t->raw + i * a->size;
+        if (variable) memcpy(&text, t->raw + i * sizeof text, sizeof text);
+        size_t length = !text ? 0 : variable ? strlen(text) : strnlen(text, a->size);
+        while (!variable && length > 0 && text[length - 1] == ' ') length--;
+        status = each(state, i, text ? text : "", length);
+    }
+    const hsize_t flat = n;
+    TR_HID memory = H5Screate_simple(1, &flat, NULL);
+    if (variable) H5Dvlen_reclaim(a->type, memory, H5P_DEFAULT, t->raw);
+    return status;
+}
+
+/* Passes the rows first .. first + n - 1 of a list of numbers or strings to each(), as text. Missing reals are empty. */
+static int array_read_texts(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
+                            hdf5_text_fn *each, void *state)
+{
+    if (n == 0) return TR_OK;
+    if (a->texts) return array_read_strings(t, a, first, n, each, state);
+    TR_TRY(TR_GROW(&t->raw, &t->raw_capacity, n * a->size));
+    TR_TRY(array_read_raw(t, a, first, n, t->raw));
+    const void *raw = t->raw;
+    for (size_t i = 0; i < n; i++) {
+        char text[TR_NUMBER_ROOM];
+        size_t length = 0;
+        double real = NAN;
+        switch (a->number) {
+        case TR_HDF5_F32: length = (size_t)(tr_put_f32(text, ((const float *)raw)[i]) - text); break;
+        case TR_HDF5_F64: real = ((const double *)raw)[i]; break;
+#define PRINT(NUMBER, TYPE)                                                                                  \
+    case NUMBER:                                                                                             \
+        length = (size_t)((TYPE)-1 < (TYPE)1                                                                 \
+                              ? sprintf(text, "%lld", (long long)((const TYPE *)raw)[i])                     \
+                              : sprintf(text, "%llu", (unsigned long long)((const TYPE *)raw)[i]));          \
+        break;
+            EACH_WHOLE(PRINT)
+#undef PRINT
+        case TR_HDF5_NUMBERS: break;
+        }
+        for (int digits = 15; length == 0 && !isnan(real) && digits <= 17; digits += 2) {
+            int written = snprintf(text, sizeof text, "%.*g", digits, real);
+            if (digits == 17 || strtod(text, NULL) == real) length = (size_t)written;
+        }
+        if (a->number == TR_HDF5_F32 && isnan(((const float *)raw)[i])) length = 0;
+        TR_TRY(each(state, i, text, length));
     }
     return TR_OK;
 }
@@ -752,6 +828,15 @@ static bool named_add_row(struct hdf5_pass *p, const float *x, bool clean)
                     return false;
         if (!tr_csv_cross_values(r, column, cross, part, &row[schema->column[column].slot])) return false;
     }
+    for (size_t field = 0; field < r->fields && r->options->id; field++) {
+        char number[32];
+        struct tr_field text;
+        size_t string;
+        if (r->bound[field].column != r->id_column) continue;
+        if (!named_text(p, field, x[field], number, &text, &string)) return false;
+        r->status = tr_reader_add_id(r, m->rows, text.text, text.n);
+        if (r->status != TR_OK) return false;
+    }
     return tr_csv_end_row(r, "", label) != NULL;
 }
 
@@ -788,7 +873,7 @@ static int named_add_rows(struct hdf5_pass *p, uint64_t first, size_t n)
         if (skips) continue;
         if (!named_add_row(p, x, clean || (!any_missing && tr_are_finite(x, columns))))
             TR_TRY(tr_reader_reject(r));
-        if (r->place && r->matrix.rows > rows) r->place[rows] = r->offset;
+        else if (r->place && r->matrix.rows > rows) r->place[rows] = r->offset;
     }
     return TR_OK;
 }
@@ -857,7 +942,7 @@ static int hdf5_check_label(struct hdf5_pass *p, uint64_t row, float label, bool
     r->mark = tr_split_number_mark(label);
     TR_TRY(hdf5_choose(r, row, &skips));
     *wanted = !skips;
-    if (!*wanted || !p->table.labelled || isfinite(label)) return TR_OK;
+    if (!*wanted || !p->table.labelled || r->options->unlabelled || isfinite(label)) return TR_OK;
     *wanted = false;
     return hdf5_reject(p, &p->table.y, row, 0, not_finite(label));
 }
@@ -1024,6 +1109,48 @@ static int hdf5_add_sparse(struct hdf5_pass *p, uint64_t first, size_t n)
 
 /* ---- the share of a reader ---- */
 
+static int hdf5_open_ids(struct hdf5_pass *p)
+{
+    struct tr_hdf5 *t = &p->table;
+    const char *id = p->r->options->id;
+    if (!id || p->r->options->schema || strcmp(id, "row") == 0) return TR_OK;
+    TR_HID root = H5Gopen2(t->file, "/", H5P_DEFAULT);
+    if (H5Lexists(root, id, H5P_DEFAULT) <= 0 || object_kind(root, id) != H5I_DATASET)
+        return group_fail_lacks(t, root, id);
+    TR_TRY(array_open_any(t, root, id, true, &t->id));
+    if (t->id.rows == t->rows && t->id.columns == 1) return TR_OK;
+    return hdf5_fail(t, &t->id, "not one text or number for each row, which --id expects");
+}
+
+/* The identifiers of the rows from `row` of the matrix on. The first of the identifiers is that of row `first` of the file. */
+struct id_state {
+    struct tr_reader *r;
+    size_t row;
+    uint64_t first;
+};
+
+static int hdf5_add_id(void *state, size_t i, const char *text, size_t n)
+{
+    struct id_state *s = state;
+    struct tr_reader *r = s->r;
+    if (s->row == r->matrix.rows || (r->place[s->row] & ~TR_PLACE_MALFORMED) != s->first + i) return TR_OK;
+    return tr_reader_add_id(r, s->row++, text, n);
+}
+
+/* Adds the identifiers of the rows that were read from the rows first .. first + n - 1 of the file. */
+static int hdf5_add_ids(struct hdf5_pass *p, uint64_t first, size_t n, size_t row)
+{
+    struct id_state state = {p->r, row, first};
+    if (!p->r->options->id || p->r->options->schema) return TR_OK;
+    if (p->table.id.set >= 0) return array_read_texts(&p->table, &p->table.id, first, n, hdf5_add_id, &state);
+    for (size_t i = 0; i < n; i++) {
+        char number[24];
+        int length = snprintf(number, sizeof number, "%llu", (unsigned long long)(first + i));
+        TR_TRY(hdf5_add_id(&state, i, number, (size_t)length));
+    }
+    return TR_OK;
+}
+
 /* Adds the rows begin .. end - 1 of a file, some at a time: whole HDF5 chunks if rows are dense. */
 static int hdf5_add_rows(struct hdf5_pass *p, uint64_t begin, uint64_t end)
 {
@@ -1045,6 +1172,7 @@ static int hdf5_add_rows(struct hdf5_pass *p, uint64_t begin, uint64_t end)
         TR_TRY(o->schema   ? named_add_rows(p, at, (size_t)n)
                : t->sparse ? hdf5_add_sparse(p, at, (size_t)n)
                            : hdf5_add_dense(p, at, (size_t)n));
+        TR_TRY(hdf5_add_ids(p, at, (size_t)n, before));
         TR_TRY(tr_reader_note_run(r, at, at + n, r->matrix.rows - before));
         p->done += n;
         r->report.text_bytes += n * r->files->total / (p->rows.total + 1);
@@ -1071,6 +1199,7 @@ static int hdf5_read_part(void *state, const struct tr_file_part *part)
     const struct tr_head *h = r->head;
     int status = tr_hdf5_table_open(&r->files->file[part->file], &p->table);
     if (status == TR_OK && r->options->schema) status = named_open(p);
+    if (status == TR_OK) status = hdf5_open_ids(p);
     if (status == TR_OK && (t->rows != h->rows || t->columns != h->fields || t->sparse != h->sparse ||
                             t->labelled != h->labelled))
         status = tr_fail(TR_ERR_IO, "%s: has become another while it was read", t->path);

@@ -53,6 +53,7 @@ struct tr_hdf5_array {
     char name[256];  /* path of the array in the file */
     hid_t set, type; /* the HDF5 dataset, and the type of its elements in memory */
     enum tr_hdf5_number number;
+    bool texts;             /* the elements are strings; `number` is not valid */
     size_t size;            /* bytes of an element */
     int dimensions;         /* number of dimensions, 1 or 2 */
     uint64_t rows, columns; /* shape of the array; columns is 1 if it has one dimension */
@@ -69,8 +70,9 @@ struct tr_hdf5 {
     bool named;  /* columns have names: strings, string_begin and texts are valid */
     struct tr_hdf5_array strings, string_begin, texts;
     struct tr_hdf5_array x, indices, indptr, y, origin;
-    bool labelled; /* there are labels: y is valid */
-    bool full;     /* rows are dense in the file, or training should use dense rows */
+    struct tr_hdf5_array id; /* tr_reader_options.id, unless that is «row» */
+    bool labelled;           /* there are labels: y is valid */
+    bool full;               /* rows are dense in the file, or training should use dense rows */
     uint64_t rows, columns, nonzeros;
     uint64_t first_index; /* index of column 0 in text files: the attribute first_index, 0 without it */
     char *raw;            /* scratch memory: numbers before conversion */

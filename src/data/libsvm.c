@@ -23,12 +23,22 @@ static bool libsvm_is_row(const char *p)
     return colon != pair && *colon == ':' && colon[1] != ':';
 }
 
-/* Finds whether the first row has a qid. */
+/* Returns whether the row begins with index:value, not with a label. */
+static bool libsvm_is_bare(const char *p)
+{
+    uint64_t index;
+    const char *colon = tr_read_whole(p, &index);
+    return colon != p && *colon == ':';
+}
+
+/* Finds whether the first row has a label and a qid. */
 static int libsvm_head(const struct tr_first_lines *first, int header, struct tr_head *head)
 {
     const char *p = tr_next_text(first->text, first->end);
     (void)header;
     while (p && *p == '#') p = tr_next_text(tr_behind_line(p, first->end), first->end);
+    head->bare = p && libsvm_is_bare(p);
+    if (first->offset > 0) head->begin = 0; /* the empty lines before are rows, too */
     while (p && !tr_is_blank(*p) && !tr_at_line_end(p)) p++;
     head->queries = p && strncmp(tr_skip_blanks(p), "qid:", 4) == 0;
     return TR_OK;
@@ -177,7 +187,7 @@ static const char *libsvm_parse_row(struct tr_reader *r, const char *p)
     struct tr_matrix *m = &r->matrix;
     float label = 0;
     const char *end = tr_read_float(p, &label);
-    if (end && *end == ':' && r->options->unlabelled) {
+    if (r->options->unlabelled && ((end && *end == ':') || tr_at_line_end(p))) {
         label = NAN;
         end = p;
     } else if (!end || !ends_number(*end) || !isfinite(label)) {
@@ -238,12 +248,12 @@ static bool libsvm_mark(struct tr_reader *r, const char *p)
     return true;
 }
 
-/* Allocates memory for a chunk of text, in which a row takes at least two bytes and a pair at least four. Large arrays grow by
+/* Allocates memory for a chunk of text, in which a row takes at least two bytes (one if it may be empty) and a pair at least four. Large arrays grow by
  * moving pages, not bytes, and unused pages take no memory: so growing takes no additional memory. */
 static int libsvm_room(struct tr_reader *r, size_t bytes)
 {
     struct tr_matrix *m = &r->matrix;
-    size_t rows = m->rows + bytes / 2 + 1, pairs = r->nonzeros + bytes / 4 + 1;
+    size_t rows = m->rows + bytes / (r->blank_rows ? 1 : 2) + 1, pairs = r->nonzeros + bytes / 4 + 1;
     bool first = !m->begin;
     TR_TRY(TR_GROW(&m->begin, &r->begin_capacity, rows + 1));
     if (first) m->begin[0] = 0;

@@ -111,6 +111,44 @@ int tr_reader_reject(struct tr_reader *r)
     if (r->status != TR_ERR_DATA) return r->status;
     if (!r->options->skip_errors) return tr_place_fail(r->files, &place, r->problem);
     if (r->report.skipped++ == 0) r->report.first_skipped = place;
+    if (!r->options->every_row) return TR_OK;
+    struct tr_matrix *m = &r->matrix;
+    float *extra[TR_EXTRAS];
+    tr_reader_begin_extras(r, extra);
+    r->place[m->rows] = r->offset | TR_PLACE_MALFORMED;
+    if (m->begin) m->begin[m->rows + 1] = r->nonzeros = (size_t)m->begin[m->rows];
+    else memset(m->value + m->rows * m->columns, 0, m->columns * sizeof *m->value);
+    if (r->options->id) TR_TRY(tr_reader_add_id(r, m->rows, "", 0));
+    return tr_reader_end_row(r, NAN);
+}
+
+int tr_reader_add_id(struct tr_reader *r, size_t row, const char *text, size_t n)
+{
+    if (row == 0) r->id_length = 0;
+    TR_TRY(TR_GROW(&r->id, &r->id_capacity, row + 1));
+    TR_TRY(TR_GROW(&r->id_text, &r->id_text_capacity, r->id_length + n + 1));
+    r->id[row] = r->id_length;
+    memcpy(r->id_text + r->id_length, text, n);
+    r->id_length += n;
+    r->id_text[r->id_length++] = '\0';
+    return TR_OK;
+}
+
+/* Makes the numbers of lines the identifiers of the rows from `row` on, which come from these lines. */
+static int reader_number_lines(struct tr_reader *r, const struct tr_chunk *lines, size_t row)
+{
+    const char *p = lines->begin, *next;
+    if (r->next != lines->offset || lines->offset == 0)
+        TR_TRY(tr_files_line(r->files, r->file, lines->offset, &r->line));
+    r->next = lines->offset + (uint64_t)(lines->end - lines->begin);
+    for (; p < lines->end; p = next + 1, r->line++) {
+        next = memchr(p, '\n', (size_t)(lines->end - p));
+        uint64_t offset = lines->offset + (uint64_t)(p - lines->begin);
+        if (row == r->matrix.rows || (r->place[row] & ~TR_PLACE_MALFORMED) != offset) continue;
+        char number[24];
+        int n = snprintf(number, sizeof number, "%llu", (unsigned long long)r->line);
+        TR_TRY(tr_reader_add_id(r, row++, number, (size_t)n));
+    }
     return TR_OK;
 }
 
@@ -407,11 +445,16 @@ int tr_reader_start_values(struct tr_reader *r, size_t n)
 int tr_reader_enter(struct tr_reader *r, size_t file)
 {
     static const struct tr_head none = {.separator = TR_SEPARATOR_BLANKS};
-    const struct tr_text_format *format = tr_text_format(r->options->format);
+    const struct tr_reader_options *o = r->options;
+    const struct tr_text_format *format = tr_text_format(o->format);
     if (file == r->file && r->head) return TR_OK;
     r->file = file;
-    r->head = r->options->heads ? &r->options->heads[file] : &none;
-    return format->enter ? format->enter(r) : TR_OK;
+    r->head = o->heads ? &o->heads[file] : &none;
+    r->empty = 0;
+    r->next = UINT64_MAX;
+    if (format->enter) TR_TRY(format->enter(r));
+    r->blank_rows = o->every_row && (o->format == TR_FORMAT_CSV ? r->fields == 1 : r->head->bare);
+    return TR_OK;
 }
 
 int tr_reader_note_mark(struct tr_reader *r)
@@ -464,6 +507,10 @@ static int reader_parse_chunk(struct tr_reader *r, struct tr_chunk lines, size_t
     const struct tr_text_format *format = tr_text_format(r->options->format);
     size_t bytes = (size_t)(lines.end - lines.begin), rows = r->matrix.rows + r->triples.n;
     TR_TRY(tr_reader_enter(r, file));
+    TR_TRY(format->room(r, bytes));
+    if (r->options->piece ||
+        r->options->places) /* a row takes at least one byte if it may be empty, otherwise two */
+        TR_TRY(TR_GROW(&r->place, &r->place_capacity, rows + bytes / (r->blank_rows ? 1 : 2) + 1));
     if (lines.too_long) {
         r->offset = lines.offset;
         tr_reader_bad(r, NULL, ' ', "%s", tr_text_too_long(r->files).text);
@@ -475,10 +522,8 @@ static int reader_parse_chunk(struct tr_reader *r, struct tr_chunk lines, size_t
     lines.begin += header;
     lines.offset += header;
     if (reader_is_triples(r)) TR_TRY(tr_reader_note_triples(r, piece));
-    TR_TRY(format->room(r, bytes));
-    if (r->options->piece || r->options->places)
-        TR_TRY(TR_GROW(&r->place, &r->place_capacity, rows + bytes / 2 + 1));
     TR_TRY(format->lines(r, &lines));
+    if (r->options->line_ids) TR_TRY(reader_number_lines(r, &lines, rows));
     TR_TRY(tr_reader_note_run(r, lines.offset, lines.offset + (uint64_t)(lines.end - lines.begin),
                               r->matrix.rows + r->triples.n - rows));
     return tr_reader_hand_out(r);

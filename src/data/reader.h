@@ -35,6 +35,7 @@ struct tr_head {
     uint64_t
         label_column; /* hdf5 with named columns: index of the label column; equal to `fields` if there is none */
     bool queries;     /* libsvm: the first row has a qid */
+    bool bare;        /* libsvm: the first row has no label */
     bool text_rows, text_columns; /* ratings: the user or the item of the first record is no number */
     int label;                    /* csv: probable label column, TR_LABEL_* */
     bool header;                  /* csv: the first line has the names of the columns */
@@ -115,6 +116,7 @@ struct tr_read_report {
     struct tr_file_place long_label_at;
     bool queries;                 /* libsvm: some rows have a qid, which is ignored */
     uint64_t skipped, unlabelled; /* skipped: malformed records; unlabelled: csv rows without a label */
+    uint64_t empty;               /* with every_row: empty lines between rows that are no rows */
     struct tr_file_place first_skipped;
     bool text_rows, text_columns; /* ratings: an id is no number, so all readers must read again, as text */
 };
@@ -184,15 +186,18 @@ struct tr_reader_options {
     bool settled; /* the training data determine all types. Malformed is then, csv: a word in a column of
                                   * numbers; ratings: an id that is no number, unless ids are text */
     uint32_t lowest_index; /* libsvm: lowest index that is accepted, 0 or 1 */
-    bool unlabelled;       /* libsvm: accept lines without a label; their label is NaN */
+    bool unlabelled; /* libsvm: accept lines without a label; their label is NaN. hdf5: do not check labels */
+    bool every_row;  /* see tr_read_options.every_row; requires piece */
+    bool line_ids;   /* text: the identifiers of the rows for piece() are the numbers of their lines */
     /* csv: the columns, and which of them each file has. schema NULL: all are numbers; label: the label column */
     const struct tr_schema *schema;
     const struct tr_bindings *bindings;
     int label;
     /* csv: receives the results for each column; NULL: the schema has all values already */
     struct tr_column_seen *seen;
-    const char *id;          /* csv: tr_reader.id_text receives this column's texts of the rows for piece() */
-    bool rows_without_label; /* csv: keep rows without a label, with label NaN; false: drop them */
+    /* csv: tr_reader.id_text receives this column's texts of the rows for piece(); hdf5: those of this dataset, or of «row» */
+    const char *id;
+    bool rows_without_label;      /* csv: keep rows without a label, with label NaN; false: drop them */
     bool text_rows, text_columns; /* ratings: ids of users or items are text; false: whole numbers */
     struct tr_split split;        /* the lines (docword: documents) that are held out */
     bool reads_held_out;          /* only held-out lines are read; false: only the others */
@@ -274,9 +279,13 @@ struct tr_reader {
     struct tr_matrix matrix;
     size_t nonzeros; /* sparse rows: number of non-zeros in `matrix` */
     size_t begin_capacity, column_capacity, value_capacity, label_capacity, place_capacity;
-    uint64_t *place;   /* offset (hdf5: row) of each row in its file, with options->piece or ->places */
-    uint64_t mark;     /* mark of the current line */
-    size_t mark_field; /* csv: index of the field with the mark */
+    /* offset (hdf5: row) of each row in its file, with options->piece or ->places; TR_PLACE_MALFORMED is added if it is malformed */
+    uint64_t *place;
+    bool blank_rows;     /* in this file, an empty line is a row */
+    uint64_t empty;      /* number of empty lines that are no rows since the last row */
+    uint64_t line, next; /* with options->line_ids: the number of the line at the offset `next` of the file */
+    uint64_t mark;       /* mark of the current line */
+    size_t mark_field;   /* csv: index of the field with the mark */
     uint64_t *origin, first_origin; /* hdf5: origins (hdf5.h) of rows from row first_origin on */
     bool origins;                   /* origin is valid: the file has origins, and they are needed */
     size_t origin_capacity;
@@ -305,6 +314,8 @@ struct tr_reader {
     int status;  /* error of the current line. TR_ERR_DATA: it is malformed; other errors end the reading */
     char problem[256];
 };
+
+#define TR_PLACE_MALFORMED ((uint64_t)1 << 63)
 
 /* Sets the extras of the next row to their usual numbers. extra[e]: where this row's is stored; NULL: it is not read. */
 static inline void tr_reader_begin_extras(struct tr_reader *r, float *extra[TR_EXTRAS])
@@ -398,8 +409,12 @@ const char *tr_csv_end_row(struct tr_reader *r, const char *end, float label);
 const char *tr_reader_bad(struct tr_reader *r, const char *token, char separator, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Returns the error of the current line, or counts the line as skipped and returns TR_OK (options->skip_errors). */
+/* Returns the error of the current line; or counts the line as skipped (options->skip_errors), adds a row without values in its
+ * place (options->every_row), and returns TR_OK. */
 int tr_reader_reject(struct tr_reader *r);
+
+/* Adds the identifier of row `row` of the matrix, which follows the row of the last call. */
+int tr_reader_add_id(struct tr_reader *r, size_t row, const char *text, size_t n);
 
 int tr_reader_add_label(struct tr_reader *r, float label);
 
@@ -456,6 +471,14 @@ int tr_reader_choose_row(struct tr_reader *r, uint64_t file, uint64_t place, boo
 /* Appends r->mark to options->marks, which may be NULL. */
 int tr_reader_note_mark(struct tr_reader *r);
 
+/* Returns whether an empty line p .. at - 1 is a row. Counts empty lines between rows that are none. */
+static inline bool tr_reader_has_row(struct tr_reader *r, const char *p, const char *at)
+{
+    bool row = r->blank_rows || (r->head->separator == '\t' && memchr(p, '\t', (size_t)(at - p)));
+    r->empty += !row;
+    return row;
+}
+
 /* The inner loop of the driver, which is inlined together with the line function. If tabs separate fields, a leading tab ends an
  * empty first field, so the line function gets the line from its beginning. */
 static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *r,
@@ -467,7 +490,7 @@ static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *
         while (tr_is_blank(*at)) at++;
         r->offset = lines->offset + (uint64_t)(p - lines->begin);
         const char *begin = r->head->separator == '\t' ? p : at;
-        bool skips = tr_at_line_end(at);
+        bool skips = tr_at_line_end(at) && !tr_reader_has_row(r, p, at);
         if (chooses && !skips) TR_TRY(tr_reader_choose(r, begin, &skips));
         if (!skips) {
             size_t rows = r->matrix.rows + r->triples.n; /* one of the summands is 0 */
@@ -475,9 +498,10 @@ static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *
             if (!at) {
                 TR_TRY(tr_reader_reject(r));
                 at = p;
-            }
-            if (r->place && r->matrix.rows + r->triples.n > rows) {
+            } else if (r->place && r->matrix.rows + r->triples.n > rows) {
                 r->place[rows] = r->offset;
+                r->report.empty += r->empty;
+                r->empty = 0;
                 if (chooses) TR_TRY(tr_reader_note_mark(r));
             }
         }

@@ -126,17 +126,22 @@ static int pass_read(struct pass *p, struct tr_reader_options *options)
 {
     TR_CLOSED_BY(tr_matrix_free) struct tr_matrix none = {0};
     struct tr_read_report report;
+    const tr_read_options *o = p->options;
     options->heads = p->heads;
+    options->every_row = o->every_row;
+    options->skip_errors = o->skip_errors;
     options->piece = pass_take_rows;
     options->piece_state = options->progress_state = p;
     /* a progress bar would disturb output to the terminal */
     if (!isatty(STDOUT_FILENO)) options->progress = pass_show_progress;
-    int status = tr_read_matrix(&p->files, p->options->reader, tr_max_size(1, p->options->readers), options,
-                                &none, &report);
+    int status = tr_read_matrix(&p->files, o->reader, tr_max_size(1, o->readers), options, &none, &report);
     tr_live_end();
     TR_TRY(status);
     tr_ids_free(&report.labels.bits);
-    if (p->options->unlabelled) *p->options->unlabelled += report.unlabelled;
+    if (!o->counts) return TR_OK;
+    o->counts->unlabelled += report.unlabelled;
+    o->counts->malformed += report.skipped;
+    if (o->every_row) o->counts->empty += report.empty;
     return TR_OK;
 }
 
@@ -222,11 +227,13 @@ static int pass_read_files(struct pass *p)
     enum tr_format format = o->format;
     if (format == TR_FORMAT_AUTO) TR_TRY(tr_format_detect(&p->files, &format));
     if (format == TR_FORMAT_AUTO) format = TR_FORMAT_CSV;
-    if (o->id && (format != TR_FORMAT_CSV || !o->schema))
-        return tr_fail(TR_ERR_USAGE, "%s: --id is for tables (csv), and for models that learnt from such",
-                       p->files.file[0].path);
+    bool table = format == TR_FORMAT_CSV && o->schema, line = o->id && strcmp(o->id, "line") == 0;
+    if (o->id && !table && format != TR_FORMAT_HDF5 && !line)
+        return tr_fail(TR_ERR_USAGE,
+                       "%s: --id %s: rows of format %s have no columns with names, expected --id line",
+                       p->files.file[0].path, o->id, tr_format_word(format));
     TR_TRY(tr_heads_read(&p->files, format, o->header, &p->heads));
-    struct tr_reader_options options = {.format = format};
+    struct tr_reader_options options = {.format = format, .line_ids = line && !table, .id = o->id};
     if (format == TR_FORMAT_CSV) return pass_read_csv(p);
     if (format == TR_FORMAT_LIBSVM) {
         options.lowest_index = o->first_index;
@@ -234,6 +241,7 @@ static int pass_read_files(struct pass *p)
         return pass_read(p, &options);
     }
     if (format == TR_FORMAT_HDF5) {
+        options.unlabelled = o->every_row;
         const struct tr_head *head = &p->heads[tr_heads_first(p->heads, p->files.n)];
         bool any = head->sparse || o->columns == 0 || head->fields == 0;
         return any || head->fields == o->columns ? pass_read(p, &options)
@@ -263,6 +271,12 @@ int tr_records_fail(const tr_records *records, size_t i, const char *what)
     /* the rows come from memory, so there is no file to name */
     if (!where) return tr_fail(TR_ERR_DATA, "data.test: %s", what);
     return tr_place_fail(where->files, &(struct tr_file_place){where->file, where->offset[i]}, what);
+}
+
+bool tr_records_malformed(const tr_records *records, size_t i)
+{
+    const struct where *where = records->where;
+    return where && where->offset[i] & TR_PLACE_MALFORMED;
 }
 
 const char *tr_records_id(const tr_records *records, size_t i)

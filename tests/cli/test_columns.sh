@@ -141,7 +141,7 @@ cut -d, -f2- known.csv >keyless.csv
 refuses "no such column" 64 "no column key" "$trireme" predict known keyless.csv --id key
 printf '1 1:1\n-1 2:1\n' >plain.svm
 learn plain 1 data.train=plain.svm
-refuses "no columns" 64 "--id is for tables" "$trireme" predict plain plain.svm --id key
+refuses "no columns" 64 "expected --id line" "$trireme" predict plain plain.svm --id key
 
 # ---- labels that are names ----
 awk 'BEGIN { srand(3); split("setosa virginica versicolor", name, " "); print "length,width,kind"
