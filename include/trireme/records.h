@@ -22,6 +22,7 @@
 #include <stdio.h>
 
 #include "trireme/base.h"
+#include "trireme/job.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -113,6 +114,8 @@ typedef struct tr_read_options {
      * first reader reads all rows of docword. */
     size_t reader, readers;
     uint64_t max_record; /* maximum size of a line in bytes; 0: 64 MiB */
+    const tr_job
+        *job; /* its keys such as data.delimiter describe the text; NULL: they are found in the files */
 } tr_read_options;
 
 /* Some consecutive rows of the files, valid until the callback that receives them returns. */

@@ -61,6 +61,10 @@ static struct visible visible_next(const char *text, size_t n)
         memcpy(v.form, text, v.length = v.bytes);
         return v;
     }
+    if (v.bytes > 0 && c == '\v') { /* a line end in a field of a table (data/dialect.h) */
+        memcpy(v.form, "\\n", v.length = 2);
+        return v;
+    }
     const char *format = v.bytes == 0 || c < 0x80 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x";
     if (v.bytes == 0) c = (unsigned char)*text, v.bytes = 1;
     v.length = (size_t)snprintf(v.form, sizeof v.form, format, c);

@@ -6,7 +6,7 @@
  * The visible form, which the forms for a terminal, CSV and gnuplot share, is one line of valid UTF-8: a control
  * character and a byte that is not UTF-8 become \xNN, and a C1 control character, a line or paragraph separator, a byte
  * order mark, and a character that changes the direction of text or is a tag become \uNNNN (\UNNNNNNNN above U+FFFF).
- * All other characters stay, a backslash as well: the form is for people and is not decoded.
+ * A vertical tab, which stands for a line end in a field of a table, becomes \n. All other characters stay, a backslash as well: the form is for people and is not decoded.
  */
 #ifndef TR_BASE_ESCAPE_H
 #define TR_BASE_ESCAPE_H

@@ -410,7 +410,7 @@ static int query_run(tr_query *q)
         q->rows.label = TR_LABEL_AUTO; /* for models that do not store the columns of their training data */
         for (int i = 0; i < 3; i++)
             if (!strcmp(labels[i], job->data.label)) q->rows.label = i;
-        q->rows.header = job->data.header;
+        q->rows.job = job;
         q->rows.max_record = job->data.max_record;
         q->rows.skip_errors = job->data.on_error == TR_ON_ERROR_SKIP;
         TR_TRY(tr_job_string(job, "data.format", &by_job));

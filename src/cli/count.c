@@ -343,11 +343,14 @@ static int open_files(struct count *c, struct tr_files *files, struct tr_head **
 {
     enum tr_format format;
     TR_TRY(tr_files_of(c->job, c->file, c->files, files));
+    char said[TR_DIALECT_SAID];
+    TR_TRY(tr_dialects_find(files, TR_FORMAT_AUTO, said));
+    if (*said && (!c->tr || c->tr->rank == 0)) tr_printf(stderr, "trireme: note: %s\n", said);
     TR_TRY(tr_format_detect(files, &format));
     if (format == TR_FORMAT_LIBSVM || format == TR_FORMAT_DOCWORD)
         return tr_fail(TR_ERR_DATA, "%s: looks like data.format: %s, expected a table (csv)",
                        files->file[0].path, tr_format_word(format));
-    return tr_heads_read(files, TR_FORMAT_CSV, c->job->data.header, heads);
+    return tr_heads_read(files, TR_FORMAT_CSV, TR_HEADER_AUTO, heads);
 }
 
 struct count_options {

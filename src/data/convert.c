@@ -1,5 +1,6 @@
 #include "data/convert.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -291,6 +292,114 @@ static int write_rows(void *state, struct tr_reader *r)
     return m->label ? tr_checked_append_to(&w->out, w->y, m->label, m->rows * sizeof *m->label) : TR_OK;
 }
 
+/* ---- csv ---- */
+
+/* Writes one field, in quotes if it needs them. */
+static void text_put(FILE *out, const char *text, size_t n, char end)
+{
+    bool plain = n > 0 && !tr_is_blank(*text) && !tr_is_blank(text[n - 1]);
+    for (size_t i = 0; i < n; i++) plain = plain && !strchr(",\"\r\v", text[i]);
+    if (!plain && n > 0) fputc('"', out);
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '"') fputc('"', out);
+        fputc(text[i] == TR_QUOTED_NEWLINE ? '\n' : text[i], out);
+    }
+    if (!plain && n > 0) fputc('"', out);
+    fputc(end, out);
+}
+
+/* Finds the fields of a line, in the order of the columns. Returns NULL, or describes the fault of the line. */
+static const char *text_read_line(const struct work *w, size_t file, const char *p, struct tr_field *field,
+                                  char problem[256])
+{
+    const struct tr_binding *b = &w->bindings.binding[w->heads[file].binding];
+    char separator = w->heads[file].separator, token[TR_TOKEN_ROOM], name[TR_SHOWN_NAME];
+    for (size_t k = 0;; k++) {
+        const char *wrong = tr_read_field(p, separator, &field[b->column[k]]);
+        tr_token_quote(p, separator, token);
+        tr_schema_column_text(w->schema, b->column[k], name);
+        if (wrong) snprintf(problem, 256, "column %s: '%s' %s", name, token, wrong);
+        if (wrong) return problem;
+        p = field[b->column[k]].end;
+        bool more = tr_next_field(&p, separator);
+        if (more && k + 1 < b->fields) continue;
+        snprintf(problem, 256, "%s%zu columns, expected %zu as in the first line", more ? "more than " : "",
+                 k + 1, b->fields);
+        return !more && k + 1 == b->fields ? NULL : problem;
+    }
+}
+
+/* Writes the rows of one file. */
+static int text_write_file(struct work *w, size_t file, FILE *out, struct tr_field *field)
+{
+    TR_CLOSED_BY(tr_text_close) struct tr_text *text = NULL;
+    TR_FREED char *copy = NULL;
+    struct tr_file_part part;
+    struct tr_chunk lines;
+    const struct tr_head *head = &w->heads[file];
+    size_t capacity = 0, last = w->schema->n;
+    memset(field, 0, (last + 1) * sizeof *field); /* columns that the file does not have stay empty */
+    while (last > 0 && w->schema->column[last - 1].type == TR_COLUMN_IGNORE) last--;
+    if (!tr_files_part(&w->files, file, 0, 1, &part)) return TR_OK;
+    TR_TRY(tr_text_open(&w->files, &part, TR_TEXT_CHUNK, &text));
+    for (;;) {
+        TR_TRY(tr_text_next(text, &lines));
+        if (lines.too_long) return tr_text_fail_too_long(&w->files, file, lines.offset);
+        if (lines.begin == lines.end) return TR_OK;
+        for (const char *p = lines.begin; p < lines.end; p = tr_behind_line(p, lines.end)) {
+            struct tr_file_place place = {file, lines.offset + (uint64_t)(p - lines.begin)};
+            char problem[256];
+            if (place.offset < head->begin || tr_at_line_end(tr_skip_blanks(p))) continue;
+            const char *wrong =
+                text_read_line(w, file, head->separator == '\t' ? p : tr_skip_blanks(p), field, problem);
+            if (wrong && w->c->job->data.on_error != TR_ON_ERROR_SKIP)
+                return tr_place_fail(&w->files, &place, wrong);
+            if (wrong) w->c->skipped++;
+            else w->c->rows++;
+            for (size_t c = 0; c < last && !wrong; c++) {
+                if (w->schema->column[c].type == TR_COLUMN_IGNORE) continue;
+                TR_TRY(TR_GROW(&copy, &capacity, field[c].n));
+                text_put(out, copy, tr_field_copy(&field[c], copy), c + 1 < last ? ',' : '\n');
+            }
+        }
+        if (w->c->progress) TR_TRY(w->c->progress((double)tr_text_done(text) / (double)w->files.total));
+    }
+}
+
+static int text_write(struct work *w, FILE *out)
+{
+    const struct tr_schema *s = w->schema;
+    TR_FREED struct tr_field *field = NULL;
+    size_t fields = s->n;
+    for (size_t i = 0; i < fields; i++) w->c->columns += s->column[i].type != TR_COLUMN_IGNORE;
+    for (size_t i = 0, at = 0; i < fields; i++) {
+        size_t n;
+        const char *name = tr_ids_text(&s->names, i, &n);
+        if (s->column[i].type != TR_COLUMN_IGNORE) text_put(out, name, n, ++at < w->c->columns ? ',' : '\n');
+    }
+    TR_TRY(TR_NEW(&field, fields + 1));
+    for (size_t i = 0; i < w->files.n; i++)
+        if (w->heads[i].fields > 0) TR_TRY(text_write_file(w, i, out, field));
+    return TR_OK;
+}
+
+/* Writes the table as text. */
+static int text_convert(struct work *w)
+{
+    struct tr_target target = {.part = NULL};
+    struct tr_conversion *c = w->c;
+    for (size_t i = 0; i < w->files.n; i++)
+        if (w->format != TR_FORMAT_CSV || w->files.file[i].hdf5)
+            return tr_fail(TR_ERR_CONFIG, "%s: only tables of text are converted to csv: expected OUT.h5",
+                           w->files.file[i].path);
+    TR_TRY(tr_schema_make(c->job, &w->files, w->heads, &w->schema));
+    TR_TRY(tr_schema_bind(w->schema, &w->files, w->heads, TR_BIND_LABEL, &w->bindings));
+    TR_TRY(tr_target_open(&target, TR_TARGET_NAMED | TR_TARGET_DURABLE, "%s", c->out));
+    int status = text_write(w, target.file);
+    c->bytes = (uint64_t)ftell(target.file);
+    return tr_target_close(&target, status);
+}
+
 /* ---- both passes ---- */
 
 /* Makes the schema. Columns with labels and extras are stored like all others, since data.label and data.weight apply to the new
@@ -320,13 +429,17 @@ static int convert(struct work *w)
     const tr_job *job = c->job;
     TR_TRY(tr_files_of(job, c->files, c->n, &w->files));
     for (size_t i = 0; i < w->files.n; i++) TR_TRY(tr_check_not_input(c->out, w->files.file[i].path));
+    char said[TR_DIALECT_SAID];
+    TR_TRY(tr_dialects_find(&w->files, (enum tr_format)job->data.format, said));
+    if (*said) tr_printf(stderr, "trireme: note: %s\n", said);
     TR_TRY(tr_data_format(job, &w->files, &w->format));
     if (w->format == TR_FORMAT_RATINGS || w->format == TR_FORMAT_DOCWORD)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: data.format: %s is no table of rows: only libsvm, csv "
                        "and hdf5 are converted",
                        tr_job_where(job, "data.format"), tr_format_word(w->format));
-    TR_TRY(tr_heads_read(&w->files, w->format, job->data.header, &w->heads));
+    TR_TRY(tr_heads_read(&w->files, w->format, TR_HEADER_AUTO, &w->heads));
+    if (c->text) return text_convert(w);
     if (w->format == TR_FORMAT_CSV) TR_TRY(find_columns(w));
     TR_TRY(read_all(w, measure_rows));
     if (w->rows == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", w->files.file[0].path);
@@ -348,6 +461,8 @@ static int convert(struct work *w)
 
 int tr_convert(struct tr_conversion *c)
 {
+    size_t n = strlen(c->out);
+    c->text = n > 4 && strcmp(c->out + n - 4, ".csv") == 0;
     struct work w = {.c = c, .out = {.fd = -1, .layout = -1, .file = -1, .array = -1}};
     int status = convert(&w);
     tr_checked_abandon(&w.out);

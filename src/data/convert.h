@@ -1,6 +1,7 @@
-/* Converts tables of any format to one HDF5 file, which ranks can read in parallel: trireme convert.
+/* trireme convert: converts tables of any format to one HDF5 file, which ranks can read in parallel; or text tables to one csv file in
+ * the usual form: a line of names, commas, and RFC 4180 quotes.
  *
- * Rows that are mostly zeros become lists of non-zeros, in a group X as in AnnData and scipy (data, indices, indptr and the attribute
+ * HDF5: rows that are mostly zeros become lists of non-zeros, in a group X as in AnnData and scipy (data, indices, indptr and the attribute
  * shape); other rows an array X. Labels are the array y. All columns of csv are in X, their names and texts in other arrays: see hdf5.h.
  * Attributes of the file:
  *   first_index   the index that column 0 has in the text files: 0 or 1
@@ -22,6 +23,8 @@ struct tr_conversion {
     /* results: sizes of the table; bytes: size of the file; skipped: malformed records */
     uint64_t rows, columns, nonzeros, bytes, skipped;
     bool sparse;
+    bool
+        text; /* the result is csv, because its name ends with .csv; then only files of text can be converted */
 };
 
 /* Reads the files twice: the first pass finds the sizes. <out>.part is renamed to <out> when it is complete. TR_ERR_NO_INPUT,

@@ -125,7 +125,7 @@ int tr_table_head(const struct tr_first_lines *first, bool rates, int header, st
 {
     const char *begin = first->text, *end = first->end, *p = tr_next_text(begin, end);
     if (!p) return TR_OK;
-    head->separator = table_find_separator(p, rates);
+    head->separator = first->separator ? first->separator : table_find_separator(p, rates);
     p = table_line_begin(p, begin, head->separator);
     struct table_fields f = table_look_at_fields(p, head->separator);
     bool names = rates ? f.third_is_word : f.of[WORD] > 0 && f.of[NUMBER] == 0;

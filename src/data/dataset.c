@@ -40,6 +40,7 @@ int tr_files_of(const tr_job *job, char *const names[], size_t n, struct tr_file
     for (size_t i = 0; i < n && status == TR_OK; i++) status = tr_data_find(job, names[i], &paths[i]);
     if (status == TR_OK) status = tr_files_open(paths, n, files);
     if (status == TR_OK) files->max_record = job->data.max_record;
+    if (status == TR_OK) status = tr_dialect_settings(job, files);
     for (size_t i = 0; i < n; i++) free(paths[i]);
     return status;
 }
@@ -60,6 +61,8 @@ int tr_data_format(const tr_job *job, const struct tr_files *files, enum tr_form
 {
     enum tr_format looks = TR_FORMAT_AUTO, wanted = (enum tr_format)job->data.format;
     TR_TRY(tr_format_detect(files, &looks));
+    if (looks == TR_FORMAT_AUTO && files->file[0].rewritten && files->file[0].dialect.delimiter)
+        looks = TR_FORMAT_CSV;
     /* takes the detected format if the model class reads it, otherwise the first format of the class */
     if (wanted == TR_FORMAT_AUTO) {
         const char *const *words = job->class->data_formats;
@@ -86,6 +89,9 @@ static int read_heads(tr_data *data, const tr_data *like)
 {
     struct tr_data_state *s = data->state;
     const tr_job *job = s->tr->job;
+    char said[TR_DIALECT_SAID];
+    TR_TRY(tr_dialects_find(&s->files, like ? like->format : (enum tr_format)job->data.format, said));
+    if (*said) tr_say(s->tr, "dialect:       %s", said);
     if (like) data->format = like->format;
     else TR_TRY(tr_data_format(job, &s->files, &data->format));
     const struct {
@@ -99,12 +105,23 @@ static int read_heads(tr_data *data, const tr_data *like)
                 {"data.min_count", job->data.min_count > 1},
                 {"data.most_values", job->data.most_values},
                 {"data.group", *job->data.group},
-                {"data.time", *job->data.time}};
+                {"data.time", *job->data.time},
+                {"data.header", job->data.header},
+                {"data.delimiter", *job->data.delimiter},
+                {"data.quote", *job->data.quote},
+                {"data.escape", *job->data.escape},
+                {"data.newlines", job->data.newlines},
+                {"data.comment", *job->data.comment},
+                {"data.skip_lines", job->data.skip_lines + 1 > 1},
+                {"data.decimal", *job->data.decimal},
+                {"data.thousands", *job->data.thousands}};
+    const size_t of_csv = 9; /* the others are for ratings, too */
     for (size_t i = 0; i < sizeof keys / sizeof *keys && data->format != TR_FORMAT_CSV; i++)
-        if (keys[i].given)
-            return tr_fail(TR_ERR_CONFIG, "%s: %s is for csv, and the data are %s",
-                           tr_job_where(job, keys[i].key), keys[i].key, tr_format_word(data->format));
-    TR_TRY(tr_heads_read(&s->files, data->format, job->data.header, &s->heads));
+        if (keys[i].given && (i < of_csv || data->format != TR_FORMAT_RATINGS))
+            return tr_fail(TR_ERR_CONFIG, "%s: %s is for csv%s, and the data are %s",
+                           tr_job_where(job, keys[i].key), keys[i].key, i < of_csv ? "" : " and ratings",
+                           tr_format_word(data->format));
+    TR_TRY(tr_heads_read(&s->files, data->format, TR_HEADER_AUTO, &s->heads));
     bool lists = data->format == TR_FORMAT_LIBSVM ||
                  (data->format == TR_FORMAT_HDF5 && !tr_data_hdf5_head(data)->full);
     if (!lists && tr_data_is_partitioned(s->tr, TR_DATA_VERTICAL))
@@ -731,7 +748,7 @@ static int finish_triples(tr_data *data, struct tr_reading *in)
     bool interleaved = false; /* several readers have parsed pieces of one compressed file in turn */
     for (size_t i = 0; i < s->files.n && ratings; i++) {
         struct tr_file_part range = {.readers = 0};
-        if (s->files.file[i].packing)
+        if (tr_file_is_stream(&s->files.file[i]))
             tr_files_part(&s->files, i, 0, (size_t)tr_layout_workers(&tr->layout), &range);
         interleaved = interleaved || range.readers > 1;
     }
@@ -829,9 +846,12 @@ static void print_list(FILE *text, const struct tr_job_list *list)
 /* Prints the settings that determine how files are read. */
 static void print_reading(FILE *text, const tr_job *job)
 {
-    fprintf(text, "%d %d %d %llu %d %s %s %llu", job->data.format, job->data.index_base, job->data.on_error,
-            (unsigned long long)job->data.features, job->data.header, job->data.label, job->data.positive,
-            (unsigned long long)job->data.hash);
+    fprintf(text, "%d %d %d %llu %llu %s %s %llu", job->data.format, job->data.index_base, job->data.on_error,
+            (unsigned long long)job->data.features, (unsigned long long)job->data.header, job->data.label,
+            job->data.positive, (unsigned long long)job->data.hash);
+    fprintf(text, " %s %s %s %s %s %s %llu %d %d", job->data.delimiter, job->data.quote, job->data.escape,
+            job->data.comment, job->data.decimal, job->data.thousands,
+            (unsigned long long)job->data.skip_lines, job->data.encoding, job->data.newlines);
     for (int e = 0; e < TR_EXTRAS; e++) {
         const char *extra = tr_extra_in_job(job, (enum tr_extra)e);
         if (*extra) fprintf(text, " %s %s", tr_extra_kinds[e].noun, extra);
@@ -1033,6 +1053,7 @@ static int fill(tr_data *data, const tr_data *like)
     TR_TRY(tr_broadcast(s->tr, TR_SET_ALL, 0, &data->format, sizeof data->format));
     if (s->tr->rank != 0) TR_TRY(TR_NEW(&s->heads, s->files.n));
     TR_TRY(tr_broadcast(s->tr, TR_SET_ALL, 0, s->heads, s->files.n * sizeof *s->heads));
+    for (size_t i = 0; i < s->files.n; i++) tr_file_set_dialect(&s->files, i, &s->heads[i].dialect);
     s->node_rows = tr_node_rows_find(data);
     if (!s->test && !s->node_rows) s->tr->readings++;
     int status = tr_data_is_triples(data) ? fill_triples(data, like, &in) : fill_rows(data, like, &in);

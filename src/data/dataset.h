@@ -1,6 +1,7 @@
 /* data/ — from input files to the rows that a worker trains on.
  *
  *   input          files, their division among readers, decompression, lines of text
+ *   dialect        settings and search of the dialects of text; sniff: the dialect of a sample; rewrite: text in the usual form
  *   field          numbers and fields of lines
  *   reader         one driver for all formats of text: libsvm, csv, triples (ratings, docword); their detection
  *   hdf5, convert  tables in HDF5; conversion of any table

@@ -16,6 +16,7 @@
 #include <strings.h>
 
 #include "base/escape.h"
+#include "data/dialect.h"
 
 /* Makes the compiler test a rare condition with a branch, not with a conditional move. The position of the next number depends on
  * the test: the processor predicts a branch, but waits for a computed value. */
@@ -231,8 +232,10 @@ static inline const char *tr_read_field(const char *p, char separator, struct tr
         return NULL;
     }
     for (p++; *p != '"' || p[1] == '"'; p++) {
-        if (tr_at_line_end(p)) return "opens a quote that does not close in this line";
-        if (tr_is_binary(*p)) return "found bytes that are not text";
+        if (tr_at_line_end(p))
+            return "opens a quote that does not close in this line: data.newlines=yes reads quoted line ends, "
+                   "data.quote=none quotes as text";
+        if (tr_is_binary(*p) && *p != TR_QUOTED_NEWLINE) return "found bytes that are not text";
         if (*p != '"') continue;
         f->doubled = true;
         p++;

@@ -159,7 +159,8 @@ void tr_files_close(struct tr_files *files)
         free(files->file[i].path);
         free(files->file[i].inside);
     }
-    free(files->file);
+    for (size_t i = 0; i < files->forms; i++) tr_column_form_free(&files->form[i]);
+    TR_FREE_ALL(files->file, files->form);
     *files = (struct tr_files){0};
 }
 
@@ -248,7 +249,7 @@ bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, siz
     for (size_t i = 0; i < file; i++) start += files->file[i].size;
     uint64_t end = start + size;
     *part = (struct tr_file_part){.file = file};
-    if (!files->file[file].packing) {
+    if (!tr_file_is_stream(&files->file[file])) {
         uint64_t first = lap == 0 && middle > start ? middle : start,
                  last = lap == 1 && middle < end ? middle : end;
         uint64_t mine = first / chunk + (reader + readers - (size_t)(first / chunk % readers)) % readers;
@@ -391,6 +392,7 @@ int tr_source_open(struct tr_source *source, const struct tr_file *file, uint64_
     source->fd = open(file->path, O_RDONLY | O_CLOEXEC);
     if (source->fd < 0) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", file->path, strerror(errno));
     source->stored = offset;
+    if (file->rewritten) TR_TRY(tr_rewriter_open(&file->dialect, file->form, file->forms, &source->rewriter));
     if (!file->packing) return TR_OK;
     TR_TRY(TR_NEW(&source->packed, PACKED_BYTES));
     if (file->packing == TR_GZIP) /* 15: the largest window; + 16: only gzip headers are accepted */
@@ -416,12 +418,15 @@ void tr_source_close(struct tr_source *source)
     if (source->archive) archive_read_free(source->archive);
     else if (source->packed) inflateEnd(&source->gzip);
     free(source->packed);
+    tr_rewriter_close(&source->rewriter);
     if (source->fd >= 0) close(source->fd);
 }
 
-int tr_source_read(struct tr_source *source, char *to, size_t n, size_t *got)
+/* Reads and decompresses up to n bytes; *got = 0 at the end. */
+static int source_read_text(struct tr_source *source, char *to, size_t n, size_t *got)
 {
     la_ssize_t bytes = 0;
+    *got = 0;
     if (!source->file->packing) return source_read_stored(source, to, n, got);
     if (!source->archive) return source_read_gzip(source, to, n, got);
     do bytes = source->ended ? 0 : archive_read_data(source->archive, to, n);
@@ -429,6 +434,19 @@ int tr_source_read(struct tr_source *source, char *to, size_t n, size_t *got)
     if (bytes < 0) return source_fail_archive(source);
     source->ended = bytes == 0;
     *got = (size_t)bytes;
+    return TR_OK;
+}
+
+int tr_source_read(struct tr_source *source, char *to, size_t n, size_t *got)
+{
+    struct tr_rewriter *r = source->rewriter;
+    if (!r) return source_read_text(source, to, n, got);
+    for (size_t bytes = 1; (*got = tr_rewriter_take(r, to, n)) == 0 && bytes > 0;) {
+        char *room;
+        TR_TRY(tr_rewriter_room(r, &room, &bytes));
+        TR_TRY(source_read_text(source, room, bytes, &bytes));
+        TR_TRY(tr_rewriter_add(r, bytes, TR_TEXT_LONGEST_LINE));
+    }
     return TR_OK;
 }
 
@@ -461,7 +479,7 @@ static bool text_next_range(struct tr_text *text)
     text->begin = part->end > part->bytes ? part->end - part->bytes : 0;
     text->end = part->end;
     part->end += part->stride;
-    if (text->source.file->packing) return true;
+    if (tr_file_is_stream(text->source.file)) return true;
     if (text->begin > part->limit) text->begin = part->limit;
     if (text->end > part->limit) text->end = part->limit;
     return text->begin < text->end;
@@ -489,7 +507,7 @@ int tr_text_open(const struct tr_files *files, const struct tr_file_part *part, 
                           .longest = text_longest_line(files),
                           .capacity = chunk_bytes};
     text_next_range(t);
-    if (!file->packing) t->offset = byte_before(t->begin);
+    if (!tr_file_is_stream(file)) t->offset = byte_before(t->begin);
     TR_TRY(TR_NEW(&t->buffer, chunk_bytes + TR_TEXT_SLACK));
     TR_TRY(tr_source_open(&t->source, file, t->offset));
     *text = t;
@@ -508,7 +526,7 @@ void tr_text_close(struct tr_text **text)
 
 uint64_t tr_text_done(const struct tr_text *text)
 {
-    if (text->source.file->packing) return text->source.stored / text->part.readers;
+    if (tr_file_is_stream(text->source.file)) return text->source.stored / text->part.readers;
     uint64_t end = text->offset < text->end ? text->offset : text->end;
     return text->done + (end > text->begin ? end - text->begin : 0);
 }
@@ -533,7 +551,7 @@ static int text_fill(struct tr_text *text)
     uint64_t position = text->offset + rest, wanted = text->capacity - rest;
     uint64_t ahead = clamp(text->part.bytes / 16, 1 << 10, 16 << 10);
     if (position > text->end && position - text->end > ahead) ahead = position - text->end;
-    if (!text->source.file->packing && position + wanted > text->end + ahead)
+    if (!tr_file_is_stream(text->source.file) && position + wanted > text->end + ahead)
         wanted = tr_min_size(wanted, position < text->end ? text->end - position + ahead : ahead);
     TR_TRY(tr_source_read(&text->source, text->buffer + rest, wanted, &got));
     text->filled += got;
@@ -546,7 +564,7 @@ static int text_fill(struct tr_text *text)
 static int text_find_line(struct tr_text *text)
 {
     uint64_t from = text->offset < text->begin ? byte_before(text->begin) : text->offset;
-    if (!text->source.file->packing && from > text->offset + (text->filled - text->used)) {
+    if (!tr_file_is_stream(text->source.file) && from > text->offset + (text->filled - text->used)) {
         text->used = text->filled = 0;
         text->offset = text->source.stored = from;
     }

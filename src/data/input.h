@@ -3,8 +3,8 @@
  * chunks of equal size, except the last one: chunk i belongs to reader i mod W. The chunks of a reader are its share. With small
  * chunks a share is a sample of all rows, even if the files are sorted by label or by day; with W chunks it is contiguous. Reader k
  * starts with its first chunk after k/W of all bytes, and wraps around at the end. So readers, and workers that learn from the rows
- * in this order, are at different positions at any time. A compressed file can only be decompressed from its beginning: all readers
- * that have chunks of it decompress the whole file. Its text is divided into pieces, which these readers parse in turn.
+ * in this order, are at different positions at any time. A stream, a file that is compressed or in an unusual dialect, can only be
+ * read from its beginning: all readers that have chunks of it read the whole file. Its text is divided into pieces, which these readers parse in turn.
  */
 #ifndef TR_DATA_INPUT_H
 #define TR_DATA_INPUT_H
@@ -15,6 +15,8 @@
 
 #include <zlib.h>
 
+#include "data/dialect.h"
+
 /* ---- files ---- */
 
 /* How a file is compressed. */
@@ -24,15 +26,29 @@ struct tr_file {
     char *path;
     uint64_t size; /* compressed size of a compressed file */
     enum tr_packing packing;
-    bool hdf5;    /* packing and hdf5 are detected by the first bytes, not by the name */
-    char *inside; /* hdf5: path of an object in the file; NULL: the default object */
+    bool hdf5;                 /* packing and hdf5 are detected by the first bytes, not by the name */
+    char *inside;              /* hdf5: path of an object in the file; NULL: the default object */
+    struct tr_dialect dialect; /* encoding TR_ENCODING_UNKNOWN: it was not searched for */
+    bool rewritten;            /* the dialect is not the usual one: tr_source_read() rewrites the text */
+    const struct tr_column_form *form; /* `forms` columns have a form; they belong to tr_files */
+    size_t forms;
 };
+
+/* Returns whether the text can only be read from its beginning. */
+static inline bool tr_file_is_stream(const struct tr_file *file)
+{
+    return file->packing || file->rewritten;
+}
 
 struct tr_files {
     struct tr_file *file;
     size_t n;
     uint64_t total;      /* sum of the sizes of all files */
     uint64_t max_record; /* maximum bytes of a line (data.max_record); 0: TR_TEXT_LONGEST_LINE */
+    /* settings of the job: the dialect that is given, and the forms of columns (tr_dialect_settings()) */
+    struct tr_dialect given;
+    struct tr_column_form *form;
+    size_t forms;
 };
 
 /* Expands patterns and opens every file once. A pattern is a shell glob, whose matches are sorted by bytes, or a folder: its
@@ -59,8 +75,8 @@ const char *tr_packing_word(enum tr_packing packing);
 struct tr_file_part {
     size_t file;
     uint64_t end, bytes, stride;
-    uint64_t limit; /* plain files: end of the last range; compressed files: ranges end with the text */
-    size_t readers; /* compressed files: number of readers that decompress the file */
+    uint64_t limit; /* plain files: end of the last range; streams: ranges end with the text */
+    size_t readers; /* streams: number of readers that decompress or rewrite the file */
 };
 
 /* Returns the size of the chunks: 1/64 of a share, but 4 KiB to about 4 MiB, and such that all readers have the same number of
@@ -89,7 +105,7 @@ typedef int tr_part_fn(void *state, const struct tr_file_part *part);
 int tr_files_each_part(const struct tr_files *files, size_t reader, size_t readers, uint64_t chunk,
                        tr_part_fn *read, void *state);
 
-/* ---- bytes of a file, decompressed: gzip by zlib; bzip2, xz, zstd and lz4 by libarchive ---- */
+/* ---- text of a file, decompressed and in the usual form: gzip by zlib; bzip2, xz, zstd and lz4 by libarchive ---- */
 
 struct archive;
 
@@ -102,14 +118,15 @@ struct tr_source {
     bool in_member;          /* gzip: the position is between header and trailer of a member of the file */
     struct archive *archive; /* packings other than gzip use this and the next members */
     bool ended;
-    int status; /* result of the last read of the file */
+    int status;                   /* result of the last read of the file */
+    struct tr_rewriter *rewriter; /* NULL: the text is in the usual form */
 };
 
-/* Opens a file at an offset, which is 0 for compressed files. Call tr_source_close() also after an error. */
+/* Opens a file at an offset, which is 0 for streams. Call tr_source_close() also after an error. */
 int tr_source_open(struct tr_source *source, const struct tr_file *file, uint64_t offset);
 void tr_source_close(struct tr_source *source);
 
-/* Reads and decompresses *got <= n bytes; *got = 0 at the end. TR_ERR_DATA for damaged or truncated data. */
+/* Reads, decompresses and rewrites *got <= n bytes; *got = 0 at the end. TR_ERR_DATA for damaged or truncated data. */
 int tr_source_read(struct tr_source *source, char *to, size_t n, size_t *got);
 
 /* ---- lines of a part, in chunks that stay in the cache of the processor ---- */

@@ -250,7 +250,7 @@ static int choose_ranges(struct node_reader *t, const struct tr_file_part *part)
 {
     size_t file = part->file, behind = first_number_from(t, tr_origin(file + 1, 0));
     uint64_t text = part->limit;
-    if (t->r.files->file[file].packing) {
+    if (tr_file_is_stream(&t->r.files->file[file])) {
         uint64_t last = behind > 0 ? t->s->row_number[position_of(t, behind - 1)] : 0;
         t->piece[file] = part->readers > 1 ? part->bytes : 0;
         text = last >= tr_origin(file, 0) ? last - tr_origin(file, 0) + 1 : 0;

@@ -323,6 +323,7 @@ static int head_read(const struct tr_files *files, size_t file, enum tr_format f
     const struct tr_file *f = &files->file[file];
     const struct tr_text_format *text = tr_text_format(format);
     bool may_be = format == TR_FORMAT_HDF5 || format == TR_FORMAT_CSV;
+    head->dialect = f->dialect;
     if (f->hdf5 && may_be) TR_TRY(tr_hdf5_look(f, head));
     if (f->size > 0 && f->hdf5 != (format == TR_FORMAT_HDF5) && !head->named)
         return tr_fail(TR_ERR_DATA, "%s: %s, expected data.format: %s", f->path,
@@ -330,6 +331,9 @@ static int head_read(const struct tr_files *files, size_t file, enum tr_format f
     if (f->hdf5) return TR_OK;
     TR_TRY(first_lines_read(files, file, &first));
     head->begin = first.offset + (uint64_t)(first.text - first.begin);
+    first.separator = tr_dialect_separator(&f->dialect);
+    if (f->dialect.encoding && f->dialect.header < TR_DIALECT_COUNT)
+        header = f->dialect.header > 0 ? TR_HEADER_YES : TR_HEADER_NO;
     return first.begin && text->head ? text->head(&first, header, head) : TR_OK;
 }
 
@@ -542,7 +546,7 @@ static int reader_read_part(void *state, const struct tr_file_part *part)
     TR_CLOSED_BY(tr_text_close) struct tr_text *text = NULL;
     if (r->enough) return TR_OK;
     TR_TRY(tr_text_open(r->files, part, o->chunk_bytes ? o->chunk_bytes : TR_TEXT_CHUNK, &text));
-    bool divided = r->files->file[part->file].packing && part->readers > 1;
+    bool divided = tr_file_is_stream(&r->files->file[part->file]) && part->readers > 1;
     while (!r->enough) {
         struct tr_chunk lines;
         TR_TRY(tr_text_next(text, &lines));

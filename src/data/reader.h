@@ -41,7 +41,8 @@ struct tr_head {
     bool header;                  /* csv: the first line has the names of the columns */
     /* csv: index of the file's binding in tr_bindings.binding, see tr_schema_bind() */
     uint32_t binding;
-    char separator; /* csv, ratings: separator of fields, see field.h */
+    char separator;            /* csv, ratings: separator of fields, see field.h */
+    struct tr_dialect dialect; /* of the file, for the other ranks */
 };
 
 /* tr_format_word() returns the name of a format in a job; tr_format_named() the format of a name, or TR_FORMAT_AUTO if unknown. */
@@ -331,6 +332,7 @@ struct tr_first_lines {
     char *begin, *end; /* the lines; the caller frees begin */
     uint64_t offset;   /* offset of `begin` in the text of the file */
     size_t capacity;
+    char separator;   /* of the fields of a table; '\0': it is to be found */
     const char *text; /* begin, or the byte behind a UTF-8 byte order mark */
     const char *path;
 };

@@ -225,6 +225,10 @@ static int pass_read_files(struct pass *p)
 {
     const tr_read_options *o = p->options;
     enum tr_format format = o->format;
+    char said[TR_DIALECT_SAID]; /* training has said it */
+    TR_TRY(tr_dialect_settings(o->job, &p->files));
+    if (o->header != TR_HEADER_AUTO) p->files.given.header = o->header == TR_HEADER_YES;
+    TR_TRY(tr_dialects_find(&p->files, format, said));
     if (format == TR_FORMAT_AUTO) TR_TRY(tr_format_detect(&p->files, &format));
     if (format == TR_FORMAT_AUTO) format = TR_FORMAT_CSV;
     bool table = format == TR_FORMAT_CSV && o->schema, line = o->id && strcmp(o->id, "line") == 0;
@@ -232,7 +236,7 @@ static int pass_read_files(struct pass *p)
         return tr_fail(TR_ERR_USAGE,
                        "%s: --id %s: rows of format %s have no columns with names, expected --id line",
                        p->files.file[0].path, o->id, tr_format_word(format));
-    TR_TRY(tr_heads_read(&p->files, format, o->header, &p->heads));
+    TR_TRY(tr_heads_read(&p->files, format, TR_HEADER_AUTO, &p->heads));
     struct tr_reader_options options = {.format = format, .line_ids = line && !table, .id = o->id};
     if (format == TR_FORMAT_CSV) return pass_read_csv(p);
     if (format == TR_FORMAT_LIBSVM) {
@@ -291,7 +295,10 @@ int tr_read_ratings(char *const patterns[], size_t n, bool third_may_miss, tr_ra
     TR_CLOSED_BY(tr_triples_free) struct tr_triples none = {0};
     TR_FREED struct tr_head *heads = NULL;
     struct tr_read_report report;
+    char said[TR_DIALECT_SAID];
     TR_TRY(tr_files_open(patterns, n, &files));
+    TR_TRY(tr_dialect_settings(NULL, &files));
+    TR_TRY(tr_dialects_find(&files, TR_FORMAT_RATINGS, said));
     TR_TRY(tr_heads_read(&files, TR_FORMAT_RATINGS, TR_HEADER_AUTO, &heads));
     struct tr_reader_options options = {.format = TR_FORMAT_RATINGS,
                                         .heads = heads,
@@ -359,7 +366,7 @@ static void sample_add_lines(const struct tr_file *file, uint64_t offset, size_t
         got = 0;
         status = tr_source_read(&source, text + n, most - n, &got);
     }
-    if (n > 0 && file->packing)
+    if (n > 0 && tr_file_is_stream(file))
         sample->packing = (double)n / fmax(1, fmin((double)source.stored, (double)file->size));
     tr_source_close(&source);
     const char *last = n == most ? memrchr(text, '\n', n) : NULL; /* drop the incomplete line at the end */
@@ -382,7 +389,7 @@ static int estimate_file(const struct tr_file *file, double files, int format, t
     double lines = 0;
     TR_TRY(TR_NEW(&text, 2 * SAMPLE + 1));
     sample.text = text;
-    bool halves = !file->packing && file->size > 4 * SAMPLE;
+    bool halves = !tr_file_is_stream(file) && file->size > 4 * SAMPLE;
     sample_add_lines(file, 0, halves ? SAMPLE : 2 * SAMPLE, &sample);
     if (halves) sample_add_lines(file, file->size / 2, SAMPLE, &sample);
     sample.text[sample.n] = '\0';
@@ -409,8 +416,7 @@ static int estimate_files(const struct tr_job *job, const struct tr_files *files
     for (size_t i = 0; i < files->n && !tables; i++)
         TR_TRY(estimate_file(&files->file[i], (double)files->n, *format, size));
     if (*format != TR_FORMAT_CSV && !tables) return TR_OK;
-    int header = tables ? TR_HEADER_AUTO : job->data.header;
-    TR_TRY(tr_heads_read(files, (enum tr_format) * format, header, &heads));
+    TR_TRY(tr_heads_read(files, (enum tr_format) * format, TR_HEADER_AUTO, &heads));
     if (tables) { /* the heads of HDF5 tables contain the sizes */
         double nonzeros = 0;
         for (size_t i = 0; i < files->n; i++) {
@@ -438,7 +444,10 @@ int tr_data_guess(const struct tr_job *job, tr_data_size *size)
     for (int test = 0; test < 2; test++) {
         TR_CLOSED_BY(tr_files_close) struct tr_files files = {0};
         if (test && (job->data.test.n == 0 || held.to > 0)) continue;
+        char said[TR_DIALECT_SAID];
         TR_TRY(tr_data_files(job, test, &files));
+        TR_TRY(tr_dialects_find(&files, format ? (enum tr_format)format : (enum tr_format)job->data.format,
+                                said));
         TR_TRY(estimate_files(job, &files, &format, size));
     }
     if (job->data.features > 0) size->features = (double)job->data.features;

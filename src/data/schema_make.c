@@ -13,19 +13,33 @@
 static const char *const type_words[] = {"number", "category", "label",  "label",
                                          "id",     "ignore",   "weight", "offset"};
 
+/* Returns whether a column has a number of the dates in the column `pattern` of the file, such as when.days. */
+static bool column_is_of_date(const char *name, const char *pattern)
+{
+    char base[TR_NAME_LONGEST + 1];
+    const char *dot = strrchr(name, '.');
+    if (!dot) return false;
+    memcpy(base, name, (size_t)(dot - name));
+    base[dot - name] = '\0';
+    bool part = false;
+    for (int i = 0; i < 4; i++) part = part || strcmp(dot + 1, tr_date_parts[i]) == 0;
+    return part && fnmatch(pattern, base, 0) == 0;
+}
+
 /* ---- names and types, from the first lines ---- */
 
 /* Counts of successive numbers of a column, which show whether single precision is sufficient. */
 struct steps {
     double last;
-    /* numbers; those that differ from the number before; those of them that are equal as floats */
-    size_t n, differ, lost;
+    /* numbers; those that differ from the number before; those of them that are equal as floats; those that are one more */
+    size_t n, differ, lost, counted;
 };
 
 /* What look_at_field() finds in the first lines of a file. */
 struct look {
     const char *path;
     struct tr_ids *names;
+    bool unnamed;             /* the first column has no name */
     struct tr_column *column; /* NULL: only the names are read */
     bool *known;              /* known[c]: a value of column c has been seen */
     struct steps *steps;
@@ -38,12 +52,12 @@ static int look_at_field(void *state, size_t line, size_t field, const char *tex
     struct look *l = state;
     if (line == 0) {
         uint32_t place;
+        l->unnamed = l->unnamed || (field == 0 && n == 0);
         if (n > TR_NAME_LONGEST)
             return tr_fail(TR_ERR_DATA, "%s: the name of column %zu has %zu bytes, expected at most %d",
                            l->path, field + 1, n, TR_NAME_LONGEST);
-        if (n == 0)
-            return tr_fail(TR_ERR_DATA, "%s: column %zu has no name: expected one, or data.header: no",
-                           l->path, field + 1);
+        char unnamed[24]; /* such a column is called by its number */
+        if (n == 0) n = (size_t)snprintf(unnamed, sizeof unnamed, "%zu", field + 1), text = unnamed;
         TR_TRY(tr_ids_add_text(l->names, text, n, &place));
         if (place == field) return TR_OK;
         return tr_fail(TR_ERR_DATA, "%s: two columns are called %.*s", l->path, (int)tr_min_size(n, 80),
@@ -64,6 +78,7 @@ static int look_at_field(void *state, size_t line, size_t field, const char *tex
         (void)tr_value_is_number(text, n, &now);
         bool differs = s->n++ > 0 && now != s->last;
         s->differ += differs;
+        s->counted += s->n > 1 && now == s->last + 1;
         s->lost += differs && (float)now == (float)s->last;
         s->last = now;
     } else if (!l->known[field]) {
@@ -91,6 +106,9 @@ static int schema_look(const struct tr_files *files, const struct tr_head *heads
     look.steps = steps;
     TR_TRY(tr_head_fields(files, file, &heads[file], look_at_field, &look));
     for (size_t c = 0; c < s->n; c++) s->column[c].rounded = 2 * steps[c].lost > steps[c].differ;
+    /* the numbers of rows that pandas and R write */
+    if (look.unnamed && steps[0].n > 1 && steps[0].counted + 1 == steps[0].n)
+        s->column[0].type = TR_COLUMN_ID;
     if (heads[file].named) { /* HDF5 stores the types */
         TR_TRY(tr_hdf5_read_kinds(&files->file[file], s->n, known));
         for (size_t c = 0; c < s->n; c++)
@@ -127,22 +145,20 @@ static int schema_set_types(const tr_job *job, const struct tr_files *files, str
                             bool patterns)
 {
     for (size_t i = 0; i < job->data.columns.n; i++) {
-        const char *pair = job->data.columns.item[i], *colon = strrchr(pair, ':'),
-                   *word = colon ? colon + 1 : "";
-        TR_FREED char *name = NULL;
+        const char *pair = job->data.columns.item[i];
+        TR_CLOSED_BY(tr_column_form_free) struct tr_column_form form;
         char text[TR_NAME_LONGEST + 1];
         uint8_t type = 0;
-        word += strspn(word, " ");
-        while (type < TR_COLUMN_TYPES && strcmp(type_words[type], word) != 0) ++type;
-        if (!colon || type == TR_COLUMN_TYPES)
-            return tr_fail(TR_ERR_CONFIG,
-                           "%s: data.columns: «%s»: expected «name: type» with one of number, category, "
-                           "label, id, weight, offset and ignore",
-                           tr_job_where(job, "data.columns"), tr_shown(pair).text);
-        const char *begin = pair + strspn(pair, " ");
-        while (colon > begin && colon[-1] == ' ') colon--;
-        TR_TRY(tr_format(&name, "%.*s", (int)(colon > begin ? colon - begin : 0), begin));
-        size_t c = tr_schema_find(s, name);
+        TR_TRY(tr_column_form_read(job, pair, &form));
+        while (type < TR_COLUMN_TYPES && strcmp(type_words[type], form.type) != 0) ++type;
+        if (form.date) type = TR_COLUMN_NUMBER;
+        if (type == TR_COLUMN_TYPES)
+            return tr_fail(
+                TR_ERR_CONFIG,
+                "%s: data.columns: «%s»: expected «name: type» with one of number, category, date, "
+                "time, label, id, weight, offset and ignore",
+                tr_job_where(job, "data.columns"), tr_shown(pair).text);
+        size_t c = form.date ? s->n : tr_schema_find(s, form.name);
         bool named = c < s->n, any = named || !patterns;
         if (named && !patterns) column_set_type(&s->column[c], type);
         for (c = 0; c < s->n && patterns && !named; c++) {
@@ -150,11 +166,11 @@ static int schema_set_types(const tr_job *job, const struct tr_files *files, str
             const char *of_column = tr_ids_text(&s->names, c, &n);
             memcpy(text, of_column, n);
             text[n] = '\0';
-            if (fnmatch(name, text, 0) != 0) continue;
+            if (form.date ? !column_is_of_date(text, form.name) : fnmatch(form.name, text, 0) != 0) continue;
             any = true;
             if (!s->column[c].fixed && c != s->label) column_set_type(&s->column[c], type);
         }
-        if (!any) return fail_no_column(job, "data.columns", name, files);
+        if (!any) return fail_no_column(job, "data.columns", form.name, files);
     }
     return TR_OK;
 }

@@ -68,9 +68,9 @@ static bool time_read_clock(const char **p, const char *end, int *minutes)
     return true;
 }
 
-/* Reads a date with or without a time of day, as seconds since 1970 UTC. */
-static bool time_read_date(const char *p, const char *end, double *seconds)
+bool tr_split_read_date(const char *p, size_t n, double *seconds)
 {
+    const char *end = p + n;
     static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     int year, month, day, minutes = 0, second = 0, offset = 0;
     double fraction = 0;
@@ -109,7 +109,7 @@ bool tr_split_read_time(const char *text, size_t n, uint64_t *mark)
 {
     double seconds;
     uint64_t bits;
-    bool is_date = time_read_date(text, text + n, &seconds);
+    bool is_date = tr_split_read_date(text, n, &seconds);
     if (!is_date && !(tr_value_is_number(text, n, &seconds) && isfinite(seconds))) return false;
     seconds += 0.0; /* changes -0 to 0 */
     memcpy(&bits, &seconds, sizeof bits);

@@ -82,6 +82,9 @@ static inline bool tr_split_leaves_out(const struct tr_split *p, bool test, uint
  * integer of the same order, below UINT64_MAX, which is odd for dates. Returns false if the text is no time. */
 bool tr_split_read_time(const char *text, size_t n, uint64_t *mark);
 
+/* Reads a date as tr_split_read_time() does, as seconds since 1970 UTC. */
+bool tr_split_read_date(const char *text, size_t n, double *seconds);
+
 /* Return the mark of a label, which is odd for integers and words. A text that is a number has the mark of the number. */
 uint64_t tr_split_number_mark(float label);
 uint64_t tr_split_text_mark(const char *text, size_t n);

@@ -67,7 +67,7 @@ static bool rating_read_field(const char *p, char separator, struct tr_field *f)
     }
     f->n = (size_t)(end - f->text);
     for (size_t i = 0; i < f->n; i++)
-        if (tr_is_binary(f->text[i])) return false;
+        if (tr_is_binary(f->text[i]) && f->text[i] != TR_QUOTED_NEWLINE) return false;
     return true;
 }
 

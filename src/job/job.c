@@ -441,6 +441,32 @@ static bool reader_is_null(const struct reader *r)
 
 /* ---- keys and values: these functions are called when the current event is the first of the value ---- */
 
+/* Reads a mapping as the text «name: {key: "value"}», which tr_job_read_list() reads. */
+static int read_pair_keys(struct reader *r, const char *name, const char *of, struct tr_job_setting *s)
+{
+    TR_FREED char *text = NULL;
+    size_t n;
+    bool value = false;
+    FILE *memory = open_memstream(&text, &n);
+    if (!memory) return tr_fail(TR_ERR_SYSTEM, "out of memory for %s", name);
+    fprintf(memory, "%s: {", of);
+    for (int status = reader_next(r);; status = reader_next(r)) {
+        bool ends = status == TR_OK && r->event.type == YAML_MAPPING_END_EVENT;
+        if (status == TR_OK && !ends && (r->event.type != YAML_SCALAR_EVENT || reader_is_null(r)))
+            status = READER_FAIL(r, "%s: %s: expected keys with words", name, tr_shown(of).text);
+        if (status == TR_OK && !ends) {
+            tr_put_quoted(memory, reader_scalar(r));
+            fputs(value ? ", " : ": ", memory);
+            value = !value;
+            continue;
+        }
+        fputc('}', memory);
+        if (fclose(memory) != 0 && status == TR_OK)
+            status = tr_fail(TR_ERR_SYSTEM, "out of memory for %s", name);
+        return status == TR_OK ? tr_job_append(&s->value, text) : status;
+    }
+}
+
 /* Reads a list of texts, or a mapping of names to words as a list of «name: word». */
 static int read_items(struct reader *r, const char *name, bool pairs, struct tr_job_setting *s)
 {
@@ -455,6 +481,10 @@ static int read_items(struct reader *r, const char *name, bool pairs, struct tr_
         if (pairs) {
             TR_TRY(tr_copy_string(reader_scalar(r), &key));
             TR_TRY(reader_next(r));
+            if (r->event.type == YAML_MAPPING_START_EVENT) {
+                TR_TRY(read_pair_keys(r, name, key, s));
+                continue;
+            }
             if (r->event.type != YAML_SCALAR_EVENT || reader_is_null(r))
                 return READER_FAIL(r, "%s: %s: expected a word", name, tr_shown(key).text);
             TR_TRY(tr_format(&pair, "%s: %s", key, reader_scalar(r)));

@@ -149,7 +149,11 @@ struct tr_job {
         int partition;
         int order;
         uint64_t features;
-        int header;
+        uint64_t header; /* number of lines of names; words auto, yes, no */
+        char *delimiter, *quote, *escape, *comment, *decimal, *thousands; /* empty: to be found */
+        uint64_t skip_lines;                                              /* words none, auto */
+        int encoding;
+        bool newlines;
         char *label;    /* none, first, last, auto, or a column */
         char *positive; /* empty: labels are unchanged */
         struct tr_job_list columns, missing;
