@@ -57,7 +57,7 @@ static int convert_command(struct tr_arguments *arguments, void *options)
 
 const struct tr_cli_command tr_convert_command = {
     .syntax = {.command = "convert",
-               .expected = "DATA... OUT",
+               .expected = "DATA... OUT.h5",
                .least = 2,
                .keys = TR_WORDS("data.format", "data.header", "data.label", "data.index_base",
                                 "data.on_error", "data.features", "data.max_record", "data.folders",

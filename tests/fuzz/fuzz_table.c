@@ -149,7 +149,7 @@ static void check_converted(const tr_job *job, const struct tr_file *file, const
         return;
     }
     DEMAND(tr_files_open((char *[]){path}, 1, &files) == TR_OK);
-    DEMAND(tr_heads_read(&files, TR_FORMAT_CSV, job->data.header, &head) == TR_OK && head->named);
+    DEMAND(tr_heads_read(&files, TR_FORMAT_CSV, TR_HEADER_AUTO, &head) == TR_OK && head->named);
     DEMAND(tr_schema_make(job, &files, head, &t.schema) == TR_OK);
     DEMAND(tr_schema_bind(t.schema, &files, head, true, &t.bindings) == TR_OK);
     DEMAND(read_rows(&files, head, &t, false, 0, 1, &weight) == TR_OK);
@@ -209,7 +209,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     open_bytes(data + 1, n - 1, &fd, &files);
     job->data.format = TR_FORMAT_CSV;
     if (!files.file[0].packing) {
-        int status = tr_heads_read(&files, TR_FORMAT_CSV, job->data.header, &head);
+        char said[TR_DIALECT_SAID];
+        int status = tr_dialect_settings(job, &files);
+        if (status == TR_OK) status = tr_dialects_find(&files, TR_FORMAT_CSV, said);
+        if (status == TR_OK) status = tr_heads_read(&files, TR_FORMAT_CSV, TR_HEADER_AUTO, &head);
         if (status == TR_OK) status = check_table(job, &files, head, data[0]);
         if (status != TR_OK) expect_error(status, status == TR_ERR_CONFIG ? status : TR_ERR_NO_INPUT);
     }
