@@ -449,7 +449,8 @@ static int read_pair_keys(struct reader *r, const char *name, const char *of, st
     bool value = false;
     FILE *memory = open_memstream(&text, &n);
     if (!memory) return tr_fail(TR_ERR_SYSTEM, "out of memory for %s", name);
-    fprintf(memory, "%s: {", of);
+    fwrite(of, 1, strlen(of), memory);
+    fputs(": {", memory);
     for (int status = reader_next(r);; status = reader_next(r)) {
         bool ends = status == TR_OK && r->event.type == YAML_MAPPING_END_EVENT;
         if (status == TR_OK && !ends && (r->event.type != YAML_SCALAR_EVENT || reader_is_null(r)))
