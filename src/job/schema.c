@@ -227,9 +227,8 @@ static const tr_option job_keys[] = {
     {"table.filter_skip", TR_KIND_REAL, AT(table.filter_skip), "0.5", .most = 1,
      .help = "skip: fraction of the entries that is delayed"},
 
-    {"sync.mode", TR_KIND_CHOICE, AT(sync.mode), "bsp", .words = TR_WORDS("bsp", "ssp", "asp", "auto"),
-     .help = "bsp: synchronous; ssp: at most sync.staleness clocks apart; asp: unbounded; auto: synchronous, but with more than two "
-             "classes the workers of a node may change one model at the same time: such runs are not reproducible bit by bit"},
+    {"sync.mode", TR_KIND_CHOICE, AT(sync.mode), "bsp", .words = TR_WORDS("bsp", "ssp", "asp"),
+     .help = "bsp: synchronous; ssp: at most sync.staleness clocks apart; asp: unbounded"},
     {"sync.staleness", TR_KIND_INTEGER, AT(sync.staleness), "3",
      .help = "ssp: maximum number of clocks between the fastest and the slowest worker"},
     {"sync.push", TR_KIND_OFTEN, AT(sync.push), "every 1",

@@ -21,11 +21,14 @@ struct turns_stage {
     uint64_t wished; /* stages.NAME.parallelism: number of workers at a time, TR_ALL or TR_AUTO_DEGREE */
     struct tr_degree degree;
     struct tr_stage_sum sum;
+    int64_t counted; /* tr_turns.begun at the last turn in `sum` */
 };
 
 struct tr_turns {
     struct turns_stage *stage;
     size_t n;
+    int64_t
+        begun; /* number of clocks and evaluations that have begun; a stage may have several turns in each */
     struct turns_stage *now; /* stage between tr_turn_begin() and tr_turn_end(), or NULL */
     int parallelism;         /* its current degree; 0: no limit */
     double called, began;    /* tr_now() when this worker called tr_turn_begin(), and when its turn began */
@@ -174,9 +177,17 @@ int tr_turn_end(tr_context *tr, int status)
         tr->tables->traffic.wait_seconds += tr_now() - begin;
         if (ended == TR_OK && s->wished == TR_AUTO_DEGREE) tr_degree_report(&s->degree, &seconds, 1);
     }
-    tr_stage_sum_add(&s->sum, workers, 1, t->called, tr_now(), seconds);
-    s->sum.runs++;
+    bool is_first = s->sum.runs == 0 || s->counted != t->begun;
+    tr_stage_sum_add(&s->sum, workers, is_first, t->called, tr_now(), seconds);
+    s->sum.runs += is_first;
+    s->counted = t->begun;
     return status != TR_OK ? status : ended;
+}
+
+/* Counts the begin of a clock or an evaluation. */
+static void turns_count(tr_context *tr)
+{
+    if (tr->stages->turns) tr->stages->turns->begun++;
 }
 
 bool tr_turns_are_shown(const tr_context *tr)
@@ -386,6 +397,7 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
     /* pulls and waits are not counted as evaluation, because the next clock would need them without an evaluation, too */
     const struct tr_traffic *t = &tr->tables->traffic;
     double begin = tr_now() - worker_transfer_seconds(t);
+    turns_count(tr);
     enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_EVALUATES);
     tr_way_compute(tr->tables, true);
     if (tr->size > 1) tr_seam_set(worker_poll, run);
@@ -581,6 +593,7 @@ int tr_stage_work(struct tr_stage_run *run)
         TR_TRY(clock_decide(run, &leaves));
         if (leaves) break;
         double begin = tr_now();
+        turns_count(run->tr);
         TR_TRY(tr_sync_next(sync));
         if (TR_FAULT("clock") == TR_FAULT_HANG)
             TR_WAIT_UNTIL(run->tr, false, "nothing, as TRIREME_FAULT wants it");

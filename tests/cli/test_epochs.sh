@@ -40,6 +40,7 @@ $(each "7 45" descent solve.method=descent model.l1=1e-3 model.l2=0 solve.target
 $(for method in svrg svrg++ katyusha; do each "7 45" $(echo $method | tr + -) solve.method=$method; done)
 $(each "$all" growing solve.method=growing solve.batch=20)
 few solve.epochs=1
+rounds solve.method=dual solve.target_gap=0 solve.epochs=7
 END
 run_all 1 job.yaml <<END
 $(each "$all" dual solve.method=dual solve.target_gap=0)
@@ -95,3 +96,5 @@ refused 78 'solve.epochs is 2, but a step of descent takes' solve.epochs=2 solve
 for method in svrg svrg++ katyusha; do
     refused 78 'solve.epochs is 1, but variance reduction takes' solve.epochs=1 solve.method=$method
 done
+# a pass in several rounds is one clock
+is "rounds: clocks" "$(clocks rounds gradient)" 7

@@ -114,7 +114,7 @@ UNIT_CASE(defaults_are_those_of_the_table)
     ck_assert(job->ranks.patience == 60);
     ck_assert_int_eq(job->table.partition, TR_TABLE_RANGE_HASH);
     ck_assert(job->table.block == 0 && job->table.route == TR_ROUTE_AUTO && job->table.push == TR_PUSH_AUTO);
-    ck_assert_int_eq(job->sync.mode, TR_SYNC_AUTO);
+    ck_assert_int_eq(job->sync.mode, TR_SYNC_BSP);
     ck_assert(job->sync.staleness == 3 && job->sync.push.n == 1 && job->report.every == 1);
     ck_assert_int_eq(job->report.progress, TR_PROGRESS_AUTO);
     ck_assert(tr_job_number(job, "solve.inner") == 2 && tr_job_number(job, "solve.growth") == 10 &&

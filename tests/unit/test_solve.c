@@ -146,7 +146,9 @@ UNIT_CASE(dual_passes_reach_the_optimum)
         uint32_t order[ROWS];
         for (uint32_t i = 0; i < ROWS; i++) order[i] = (i * 7) % ROWS;
         tr_row_norms(&f.problem, NULL, 0, ROWS, norm);
-        for (int pass = 0; pass < 400; pass++) tr_dual_pass(&f.problem, order, ROWS, 1, NULL, norm, a, w);
+        struct tr_class_block one = {0, 1};
+        for (int pass = 0; pass < 400; pass++)
+            tr_dual_pass(&f.problem, one, order, ROWS, 1, NULL, norm, a, NULL, w);
         for (int i = 0; i < ROWS; i++)
             for (uint64_t z = f.begin[i]; z < f.begin[i + 1]; z++)
                 sum[f.column[z]] += (classifies(models[k]) ? (double)f.label[i] : 1) * (double)a[i] *
@@ -156,15 +158,14 @@ UNIT_CASE(dual_passes_reach_the_optimum)
             squares += w[j] * w[j];
         }
         double primal = objective(&f, w),
-               dual = -f.problem.l2 / 2 * squares -
-                      tr_dual_sum(&f.problem, (struct tr_class_block){0, 1}, 0, ROWS, a) / ROWS;
+               dual = -f.problem.l2 / 2 * squares - tr_dual_sum(&f.problem, 0, ROWS, a) / ROWS;
         ck_assert_double_ge(primal, dual - 1e-9);
         ck_assert_double_le(primal - dual, 1e-4 * primal);
     }
 }
 
 /* One softmax, and each class against the rest, with weights of rows; the classes in one block, or in two blocks as in a group
- * with two members. The changes add up to w. */
+ * with two members. w is the sum of α x / (λ n). */
 UNIT_CASE(dual_passes_of_several_classes_reach_the_optimum)
 {
     enum { CLASSES = 5 };
@@ -174,7 +175,7 @@ UNIT_CASE(dual_passes_of_several_classes_reach_the_optimum)
         const struct tr_loss *model = softmax ? &tr_loss_logistic : models[k / 2];
         if (!classifies(model) || (softmax && k % 2)) continue;
         make(&f, model, TR_F64, false, true);
-        float weight[ROWS], norm[ROWS], a[2][ROWS * CLASSES] = {0}, zeros[ROWS * CLASSES] = {0};
+        float weight[ROWS], norm[ROWS], a[ROWS * CLASSES] = {0};
         double w[(KEYS + 1) * CLASSES] = {0}, sum[(KEYS + 1) * CLASSES] = {0}, room[3 * CLASSES], squares = 0,
                               n = 0;
         uint32_t order[ROWS];
@@ -185,17 +186,21 @@ UNIT_CASE(dual_passes_of_several_classes_reach_the_optimum)
         }
         f.problem.outputs = CLASSES, f.problem.softmax = softmax, f.problem.weight = weight, f.problem.n = n;
         struct tr_class_block block[2] = {{0, k % 2 ? 2 : CLASSES}, {2, k % 2 ? CLASSES - 2 : 0}};
-        for (size_t i = 0; softmax && i < ROWS; i++)
-            a[0][i * CLASSES + i % CLASSES] = zeros[i * CLASSES + i % CLASSES] = 1;
+        for (size_t i = 0; softmax && i < ROWS; i++) a[i * CLASSES + i % CLASSES] = 1;
         tr_row_norms(&f.problem, NULL, 0, ROWS, norm);
         for (int pass = 0; pass < 600; pass++)
             for (int b = 0; b < 2; b++)
-                tr_dual_pass_classes(&f.problem, block[b], 0, order, ROWS, 1, norm, a[b], room, w);
-        double dual = 0, primal = 0, margin[ROWS * CLASSES];
-        for (int b = 0; b < 2; b++) {
-            tr_add_changes(&f.problem, block[b], 0, ROWS, zeros, a[b], room, sum);
-            dual -= tr_dual_sum(&f.problem, block[b], 0, ROWS, a[b]) / n;
-        }
+                tr_dual_pass(&f.problem, block[b], order, ROWS, 1, NULL, norm, a, room, w);
+        double dual = -tr_dual_sum(&f.problem, 0, ROWS, a) / n, primal = 0, margin[ROWS * CLASSES];
+        for (size_t i = 0; i < ROWS; i++)
+            for (size_t c = 0; c < CLASSES; c++) {
+                bool is_class = c == i % CLASSES;
+                double alpha = (double)a[i * CLASSES + c], step = (double)weight[i] / (f.problem.l2 * n);
+                step *= softmax ? is_class - alpha : is_class ? alpha : -alpha;
+                for (uint64_t z = f.begin[i]; z < f.begin[i + 1]; z++)
+                    sum[f.column[z] * CLASSES + c] += step * (double)f.value[z];
+                sum[KEYS * CLASSES + c] += step; /* the bias */
+            }
         tr_margins(&f.problem, 0, ROWS, w, margin);
         primal += tr_row_losses(&f.problem, 0, ROWS, margin, 0) / n;
         for (int j = 0; j < (KEYS + 1) * CLASSES; j++) {
@@ -206,6 +211,33 @@ UNIT_CASE(dual_passes_of_several_classes_reach_the_optimum)
         dual -= f.problem.l2 / 2 * squares;
         ck_assert_double_ge(primal, dual - 1e-6);
         ck_assert_double_le(primal - dual, 1e-3 * primal);
+    }
+}
+
+/* w changes by the sum of the changes of the copies, divided by the factor of the key; other outputs do not change. */
+UNIT_CASE(copies_are_merged_for_the_given_outputs)
+{
+    enum { COLUMNS = 700, OUTPUTS = 3, STRIDE = COLUMNS * OUTPUTS + 5, FIRST = 2, LENGTH = COLUMNS - 4 };
+    static float copies[2 * STRIDE], w[COLUMNS * OUTPUTS];
+    static uint8_t code[COLUMNS];
+    struct tr_problem p = {.dtype = TR_F32, .outputs = OUTPUTS, .keys = COLUMNS};
+    struct tr_spread spread = {code, 0.5f};
+    struct tr_class_block blocks[] = {{1, 2}, {0, OUTPUTS}};
+    for (size_t b = 0; b < COUNT(blocks); b++) {
+        for (int j = 0; j < COLUMNS; j++) code[j] = (uint8_t)(j % 7);
+        for (int e = 0; e < COLUMNS * OUTPUTS; e++) {
+            w[e] = (float)(e % 11);
+            copies[e] = w[e] + (float)(e % 5), copies[STRIDE + e] = w[e] - 3;
+        }
+        tr_dual_merge(&p, blocks[b], &spread, FIRST, LENGTH, copies, STRIDE, 2, w);
+        for (int e = 0; e < COLUMNS * OUTPUTS; e++) {
+            size_t key = (size_t)e / OUTPUTS, output = (size_t)e % OUTPUTS;
+            bool is_merged = key >= FIRST && key < FIRST + LENGTH && output >= blocks[b].first;
+            double expected = e % 11, sum = e % 5 - 3;
+            if (is_merged) expected += sum / (1 + 0.5 * (double)(key % 7));
+            ck_assert_double_eq_tol((double)w[e], expected, 1e-5);
+            ck_assert(!is_merged || (copies[e] == w[e] && copies[STRIDE + e] == w[e]));
+        }
     }
 }
 
@@ -285,10 +317,8 @@ static void pass_over(const struct tr_problem *p, float *norm, double *w64, doub
     for (size_t j = 0; j <= p->keys; j++) code[j] = (uint8_t)(j * 37);
     for (int turn = 0; turn < 2; turn++) {
         if (turn) tr_row_norms(p, &spread, 0, MANY_ROWS, norm);
-        if (outputs > 1)
-            tr_dual_pass_classes(p, (struct tr_class_block){0, outputs}, 0, order, MANY_ROWS, 1, norm, a,
-                                 room, w);
-        else tr_dual_pass(p, order, MANY_ROWS, 1, turn ? &spread : NULL, norm, a, w);
+        tr_dual_pass(p, (struct tr_class_block){0, outputs}, order, MANY_ROWS, 1, turn ? &spread : NULL, norm,
+                     a, room, w);
     }
     for (size_t j = 0; j < all && p->dtype == TR_F32; j++) w64[j] = (double)w32[j];
     free(code);

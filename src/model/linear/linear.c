@@ -338,7 +338,6 @@ static int linear_open(tr_context *tr, const void *options, void *model)
     bool softmax =
         m->o->classes == TR_CLASSES_AUTO ? m->loss == &tr_loss_logistic : m->o->classes == TR_CLASSES_SOFTMAX;
     m->softmax = m->outputs > 1 && softmax;
-    if (m->outputs > 1 && m->solver->of_classes) m->solver = m->solver->of_classes;
     TR_TRY(tr_agree(tr, linear_check_data(m)));
     TR_TRY(weigh_rows(m));
     TR_TRY(tr_agree(tr, measure_targets(m)));
@@ -373,7 +372,7 @@ static int linear_train(void *model)
     double goal = m->o->target_gap;
     TR_TRY(tr_linear_put_initial(m));
     TR_TRY(solver_train(m));
-    if (m->solver == &tr_linear_dual || m->solver == &tr_linear_dual_classes) TR_TRY(tr_linear_dual_prove(m));
+    if (m->solver == &tr_linear_dual) TR_TRY(tr_linear_dual_prove(m));
     TR_TRY(tr_linear_check_worth(m));
     if (goal > 0 && isnan(m->last.gap)) {
         const char *proves = m->o->l1 > 0 ? "solve.method descent proves one"
@@ -401,10 +400,7 @@ static int linear_train(void *model)
 static void linear_close(void *model)
 {
     struct tr_linear *m = model;
-    for (size_t i = 0; i < sizeof solvers / sizeof *solvers; i++) {
-        solvers[i]->close(m);
-        if (solvers[i]->of_classes) solvers[i]->of_classes->close(m);
-    }
+    for (size_t i = 0; i < sizeof solvers / sizeof *solvers; i++) solvers[i]->close(m);
     tr_view *views[] = {m->view, m->test_view, m->fresh_view};
     for (size_t i = 0; i < sizeof views / sizeof *views; i++) tr_view_close(&views[i]);
     tr_test_metrics_close(&m->metrics);
@@ -637,7 +633,7 @@ static bool auto_dual_can(const struct tr_loss *loss, const struct tr_linear_opt
 static bool auto_newton_can(const struct tr_loss *loss, const tr_job *job, bool any_mode)
 {
     return solver_minimises(&tr_linear_newton, loss) && !(tr_job_number(job, "solve.patience") > 0) &&
-           (any_mode || tr_job_is(job, "sync.mode", "bsp") || tr_job_is(job, "sync.mode", "auto"));
+           (any_mode || tr_job_is(job, "sync.mode", "bsp"));
 }
 
 static int auto_check(const tr_job *job, const struct tr_linear_options *o)
@@ -670,7 +666,7 @@ static int auto_open(struct tr_linear *m)
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->chooser, 1)));
     struct tr_linear_auto *a = m->chooser;
     a->changed = -1;
-    a->first = m->outputs > 1 ? tr_linear_dual.of_classes : &tr_linear_dual;
+    a->first = &tr_linear_dual;
     if (newton) {
         TR_TRY(tr_linear_newton.open(m));
         const struct tr_newton_options *o = &m->newton->options;
@@ -713,10 +709,8 @@ void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation)
     if (falls && left <= passes_of_newton && !has_left) return;
     if (epoch + least_of_newton > (double)m->epochs && !has_left) return;
     if (a->may_advise) {
-        tr_say(
-            m->tr,
-            "hint:          the gap of %.2g falls slowly: in sync.mode auto, or bsp, newton would take over",
-            evaluation->gap);
+        tr_say(m->tr, "hint:          the gap of %.2g falls slowly: in sync.mode bsp, newton would take over",
+               evaluation->gap);
         a->may_advise = false;
         return;
     }
@@ -895,7 +889,6 @@ static const tr_rule rules[] = {
     {"solve.epochs", "descent", "100", false},
     {"solve.target_gap", "descent", "1e-3", false},
     {"table.filter", "descent", "none", true},
-    {"sync.mode", "auto dual", "auto", false},
     {"data.partition", "auto dual", "replicated", false},
     {"data.partition", "svrg svrg++ katyusha growing", "replicated", false},
     {"table.prune", "svrg svrg++ katyusha", "no", true},

@@ -100,9 +100,8 @@ struct tr_linear_method {
     void (*close)(struct tr_linear *m);
     bool
         from_w; /* training starts from the values of w; false: from zeros or model.init, and the best constant */
-    bool many_outputs;                         /* the method supports more than two classes */
-    const struct tr_linear_method *of_classes; /* the method for more than two classes; NULL: this one */
-    bool weighs_rows;                          /* the method supports data.weight and model.class_weights */
+    bool many_outputs;    /* the method supports more than two classes */
+    bool weighs_rows;     /* the method supports data.weight and model.class_weights */
     unsigned minimises;   /* set of enum tr_linear_property: supports losses with one of these properties */
     bool passes;          /* the method reads rows in order, in passes, so that they may be on disk */
     bool sparse_rows;     /* steps use single non-zeros, so dense rows are converted to sparse ones */
@@ -112,8 +111,8 @@ struct tr_linear_method {
     const char *diverged; /* advice in the message about divergence, next to advice about sync.* keys */
 };
 
-extern const struct tr_linear_method tr_linear_auto, tr_linear_dual, tr_linear_dual_classes, tr_linear_sgd,
-    tr_linear_variance, tr_linear_growing, tr_linear_newton, tr_linear_descent;
+extern const struct tr_linear_method tr_linear_auto, tr_linear_dual, tr_linear_sgd, tr_linear_variance,
+    tr_linear_growing, tr_linear_newton, tr_linear_descent;
 
 /* Mini-batches of the methods sgd and growing. */
 struct tr_linear_batches {
@@ -163,7 +162,6 @@ struct tr_linear {
 
     /* state of each method; NULL if the method is not used */
     struct tr_linear_dual *dual;
-    struct tr_linear_dual_classes *dual_classes;
     struct tr_linear_sgd *sgd;
     struct tr_linear_variance *variance;
     struct tr_linear_growing *growing;

@@ -145,39 +145,29 @@ void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const doubl
         TR_BY_TYPE(p->dtype, add_rows, p, first + at, some, slope + at * p->outputs, rate, reg, old, w);
 }
 
-void tr_dual_pass(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
-                  const struct tr_spread *spread, const float *norm, float *a, void *w)
+void tr_dual_pass(const struct tr_problem *p, struct tr_class_block own, const uint32_t *order, size_t n,
+                  double sigma, const struct tr_spread *spread, const float *norm, float *a, double *room,
+                  void *w)
 {
-    if (spread) TR_BY_TYPE(p->dtype, dual_pass_spread, p, order, n, sigma, spread, norm, a, w);
+    if (p->outputs > 1)
+        TR_BY_TYPE(p->dtype, dual_pass_classes, p, own, order, n, sigma, spread, norm, a, room, w);
+    else if (spread) TR_BY_TYPE(p->dtype, dual_pass_spread, p, order, n, sigma, spread, norm, a, w);
     else TR_BY_TYPE(p->dtype, dual_pass, p, order, n, sigma, norm, a, w);
 }
 
-void tr_dual_merge(const struct tr_problem *p, const struct tr_spread *spread, size_t first, size_t n,
-                   void *copies, size_t stride, size_t copied, void *w)
+void tr_dual_merge(const struct tr_problem *p, struct tr_class_block own, const struct tr_spread *spread,
+                   size_t first, size_t n, void *copies, size_t stride, size_t copied, void *w)
 {
-    TR_BY_TYPE(p->dtype, dual_merge, spread, first, n, copies, stride, copied, w);
+    TR_BY_TYPE(p->dtype, dual_merge, p, own, spread, first, n, copies, stride, copied, w);
 }
 
-void tr_dual_pass_classes(const struct tr_problem *p, struct tr_class_block own, size_t base,
-                          const uint32_t *order, size_t n, double sigma, const float *norm, float *a,
-                          double *room, void *w)
-{
-    TR_BY_TYPE(p->dtype, dual_pass_classes, p, own, base, order, n, sigma, norm, a, room, w);
-}
-
-void tr_add_changes(const struct tr_problem *p, struct tr_class_block own, size_t base, size_t n,
-                    const float *old, const float *a, double *room, void *w)
-{
-    TR_BY_TYPE(p->dtype, add_changes, p, own, base, n, old, a, room, w);
-}
-
-double tr_dual_sum(const struct tr_problem *p, struct tr_class_block own, size_t base, size_t n,
-                   const float *a)
+double tr_dual_sum(const struct tr_problem *p, size_t first, size_t n, const float *a)
 {
     double sum = 0;
-    for (size_t i = base; i < base + n; i++, a += own.n)
-        for (size_t k = 0; k < own.n; k++) {
-            double q = (double)a[k], y = tr_row_target(p, i, own.first + k);
+    a += first * p->outputs;
+    for (size_t i = first; i < first + n; i++, a += p->outputs)
+        for (size_t k = 0; k < p->outputs; k++) {
+            double q = (double)a[k], y = tr_row_target(p, i, k);
             double shift = p->offset ? q * (tr_loss_classifies(p->loss) ? y : 1) * tr_row_offset(p, i) : 0;
             sum += tr_row_weight(p, i) * ((!p->softmax ? p->loss->conjugate(q, y)
                                            : q > 0     ? q * log(q)

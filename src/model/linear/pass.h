@@ -199,37 +199,33 @@ static inline double tr_spread_factor(const struct tr_spread *spread, size_t key
     return 1 + (double)spread->unit * spread->code[key];
 }
 
-/* One pass of dual coordinate descent over the rows order[0 .. n-1], which must be in memory. Sets the dual variable a[i] of each
- * row i to its minimum at w, and adds weight × sigma (new - old) x_i / (λ n) to w immediately, multiplied by the factors of the
- * keys if spread is not NULL. norm[i] is |x_i|² by tr_row_norms() with the same spread. */
-void tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
-                  const struct tr_spread *spread, const float *norm, float *a, void *w);
-
-/* Adds to the elements first .. first + n - 1 of w the changes of `copied` copies of w, and sets the copies to the sum.
- *
- * @param [in,out] copies  copy c begins at the element c × stride */
-void tr_dual_merge(const struct tr_problem *problem, const struct tr_spread *spread, size_t first, size_t n,
-                   void *copies, size_t stride, size_t copied, void *w);
-
 /* The outputs first .. first + n - 1; {0, 1} for a single output. */
 struct tr_class_block {
     size_t first, n;
 };
 
-/* Does the same as tr_dual_pass(), for the outputs `own` and the rows base + order[0 .. n-1]. a has own.n elements for each row
- * from `base` on. With a softmax, `own` is all outputs, and a contains the probabilities q of a row: α = e_y - q. room: 3 × own.n
- * elements. */
-void tr_dual_pass_classes(const struct tr_problem *problem, struct tr_class_block own, size_t base,
-                          const uint32_t *order, size_t n, double sigma, const float *norm, float *a,
-                          double *room, void *w);
+/* One pass of dual coordinate descent over the rows order[0 .. n-1], which must be in memory. Sets the dual variables of each row i
+ * for the outputs `own` to their minimum at w, and adds weight × sigma (new - old) x_i / (λ n) to w immediately, multiplied by the
+ * factors of the keys if spread is not NULL. norm[i] is |x_i|² by tr_row_norms() with the same spread.
+ *
+ * @param [in]     own   all outputs, if the problem has one output or one softmax
+ * @param [in,out] a     `outputs` dual variables per row; of a softmax the probabilities q: α = e_y - q
+ * @param          room  scratch of 3 × own.n elements, unused for one output
+ */
+void tr_dual_pass(const struct tr_problem *problem, struct tr_class_block own, const uint32_t *order,
+                  size_t n, double sigma, const struct tr_spread *spread, const float *norm, float *a,
+                  double *room, void *w);
 
-/* Sets w += Σ (α - old α) x / (λ n) over n rows from `base` on, where `a` and `old` contain the dual variables. */
-void tr_add_changes(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
-                    const float *old, const float *a, double *room, void *w);
+/* Adds to the keys first .. first + n - 1 of w, for the outputs `own`, the changes of `copied` copies of w, and sets the copies to
+ * the sum.
+ *
+ * @param [in,out] copies  copy c begins at the element c × stride */
+void tr_dual_merge(const struct tr_problem *problem, struct tr_class_block own,
+                   const struct tr_spread *spread, size_t first, size_t n, void *copies, size_t stride,
+                   size_t copied, void *w);
 
-/* Returns Σ weight × (φ*(-α) + α offset) over n rows from `base` on: φ(m + offset) has the conjugate φ*(u) - u offset. */
-double tr_dual_sum(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
-                   const float *a);
+/* Returns Σ weight × (φ*(-α) + α offset) over the rows first .. first + n - 1: φ(m + offset) has the conjugate φ*(u) - u offset. */
+double tr_dual_sum(const struct tr_problem *problem, size_t first, size_t n, const float *a);
 
 /* Sets norm[i] = |x_i|² for the rows first .. first + n - 1, plus of_bias if there is a bias. spread: squares are multiplied by the
  * factors of their keys; NULL: all factors are 1. */

@@ -172,9 +172,9 @@ static void NAME(margins)(const struct tr_problem *p, size_t first, size_t n, co
             NAME(dots)(p, first + i, (struct tr_class_block){0, p->outputs}, w, margin + i * p->outputs);
 }
 
-/* Sets w -= rate · slope x_i for the outputs `own`. */
+/* Sets w -= rate · slope x_i for the outputs `own`, with each change multiplied by the factor of its key if spread is not NULL. */
 static void NAME(add_outer)(const struct tr_problem *p, size_t i, struct tr_class_block own, double rate,
-                            const double *restrict slope, REAL *restrict w)
+                            const double *restrict slope, const struct tr_spread *spread, REAL *restrict w)
 {
     enum { OUTPUTS = 32 };
     struct tr_data_row x = tr_row_of(p, i);
@@ -184,11 +184,14 @@ static void NAME(add_outer)(const struct tr_problem *p, size_t i, struct tr_clas
         n = own.n - first < OUTPUTS ? own.n - first : OUTPUTS;
         for (size_t o = 0; o < n; o++) step[o] = (REAL)(rate * slope[first + o]);
         for (size_t k = 0; k < x.n; k++) {
-            REAL *restrict of_key = to + tr_row_key(&x, k) * width;
+            size_t j = tr_row_key(&x, k);
+            REAL *restrict of_key = to + j * width;
             REAL value = tr_row_value(&x, k);
+            if (spread) value *= (REAL)tr_spread_factor(spread, j);
             for (size_t o = 0; o < n; o++) of_key[o] -= value * step[o];
         }
-        for (size_t o = 0; o < n && p->bias; o++) to[p->keys * width + o] -= step[o] * (REAL)p->of_bias;
+        REAL of_bias = (REAL)p->of_bias * (spread ? (REAL)tr_spread_factor(spread, p->keys) : 1);
+        for (size_t o = 0; o < n && p->bias; o++) to[p->keys * width + o] -= step[o] * of_bias;
     }
 }
 
@@ -217,7 +220,7 @@ static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, c
     for (size_t i = 0; i < n; i++) {
         if (p->outputs == 1 && slope[i] != 0) NAME(add)(p, first + i, (REAL)(-rate * slope[i]), w);
         else if (p->outputs > 1 && !dense) NAME(add_outer)
-        (p, first + i, (struct tr_class_block){0, p->outputs}, rate, slope + i * p->outputs, w);
+        (p, first + i, (struct tr_class_block){0, p->outputs}, rate, slope + i * p->outputs, NULL, w);
         if (reg && !dense) NAME(shrink)(p, first + i, rate, 1, reg, old, w);
     }
     if (reg && dense && n > 0) NAME(shrink)(p, first, rate, n, reg, old, w);
@@ -291,50 +294,61 @@ static __attribute__((noinline)) void NAME(dual_pass_spread)(const struct tr_pro
     NAME(dual_steps)(p, order, n, sigma, spread, norm, a, w);
 }
 
-/* tr_dual_merge(), in pieces that stay in the cache. */
-TR_CPU_CLONES static void NAME(dual_merge)(const struct tr_spread *spread, size_t first, size_t n,
-                                           REAL *copies, size_t stride, size_t copied, REAL *w)
+/* Merges the elements begin .. end - 1, in pieces that stay in the cache. */
+TR_CPU_CLONES static void NAME(dual_merge_run)(const struct tr_spread *spread, size_t width, size_t begin,
+                                               size_t end, REAL *copies, size_t stride, size_t copied,
+                                               REAL *w)
 {
     enum { PIECE = 1024 };
-    REAL sum[PIECE], unit = (REAL)spread->unit;
-    for (size_t begin = first, some; begin < first + n; begin += some) {
-        some = tr_min_size(PIECE, first + n - begin);
+    REAL sum[PIECE], factor[PIECE], unit = (REAL)spread->unit;
+    for (size_t some; begin < end; begin += some) {
+        some = tr_min_size(PIECE, end - begin);
         REAL *restrict to = w + begin;
-        const uint8_t *restrict code = spread->code + begin;
+        const uint8_t *restrict code = spread->code + begin / width;
+        if (width == 1)
+            for (size_t j = 0; j < some; j++) factor[j] = 1 + unit * (REAL)code[j];
+        for (size_t j = 0, k = begin % width; j < some && width > 1; j++, k++) {
+            if (k == width) k = 0, code++;
+            factor[j] = 1 + unit * (REAL)*code;
+        }
         for (size_t j = 0; j < some; j++) sum[j] = 0;
         for (size_t c = 0; c < copied; c++) {
             const REAL *restrict from = copies + c * stride + begin;
             for (size_t j = 0; j < some; j++) sum[j] += from[j] - to[j];
         }
-        for (size_t j = 0; j < some; j++) to[j] += sum[j] / (1 + unit * (REAL)code[j]);
+        for (size_t j = 0; j < some; j++) to[j] += sum[j] / factor[j];
         for (size_t c = 0; c < copied; c++) memcpy(copies + c * stride + begin, to, some * sizeof *to);
     }
 }
 
-static void NAME(dual_pass_classes)(const struct tr_problem *p, struct tr_class_block own, size_t base,
-                                    const uint32_t *order, size_t n, double sigma, const float *norm,
-                                    float *a, double *room, REAL *w)
+/* tr_dual_merge(). The elements of all outputs are contiguous. */
+static void NAME(dual_merge)(const struct tr_problem *p, struct tr_class_block own,
+                             const struct tr_spread *spread, size_t first, size_t n, REAL *copies,
+                             size_t stride, size_t copied, REAL *w)
+{
+    size_t width = p->outputs, keys = own.n == width ? n : 1;
+    for (size_t j = first; j < first + n; j += keys) {
+        size_t begin = j * width + own.first, end = (j + keys - 1) * width + own.first + own.n;
+        NAME(dual_merge_run)(spread, width, begin, end, copies, stride, copied, w);
+    }
+}
+
+static void NAME(dual_pass_classes)(const struct tr_problem *p, struct tr_class_block own,
+                                    const uint32_t *order, size_t n, double sigma,
+                                    const struct tr_spread *spread, const float *norm, float *a, double *room,
+                                    REAL *w)
 {
     float *old = (float *)(room + 2 * own.n);
     double step = 1 / (p->l2 * p->n);
     for (size_t s = 0; s < n; s++) {
-        size_t i = base + order[s];
+        size_t i = order[s];
         double by = sigma * step * tr_row_weight(p, i);
-        float *mine = a + order[s] * own.n;
+        float *mine = a + i * p->outputs + own.first;
         NAME(dots)(p, i, own, w, room);
         memcpy(old, mine, own.n * sizeof *old);
         dual_set_row(p, i, own, by * (double)norm[i], mine, room);
-        if (dual_find_change(p, i, own, old, mine, room)) NAME(add_outer)(p, i, own, by, room, w);
+        if (dual_find_change(p, i, own, old, mine, room)) NAME(add_outer)(p, i, own, by, room, spread, w);
     }
-}
-
-static void NAME(add_changes)(const struct tr_problem *p, struct tr_class_block own, size_t base, size_t n,
-                              const float *old, const float *a, double *room, REAL *w)
-{
-    double step = 1 / (p->l2 * p->n);
-    for (size_t i = base; i < base + n; i++, old += own.n, a += own.n)
-        if (dual_find_change(p, i, own, old, a, room))
-            NAME(add_outer)(p, i, own, step * tr_row_weight(p, i), room, w);
 }
 
 #undef REAL

@@ -380,7 +380,7 @@ static int descent_check(const tr_job *job, const struct tr_linear_options *o)
          "model.l1 path starts the next penalty at solve.target_gap: expected > 0"},
         {o->l1 < 0 && *o->init, "model.init",
          "model.l1 path begins with the largest penalty, where weights are 0"},
-        {!tr_job_is(job, "sync.mode", "bsp") && !tr_job_is(job, "sync.mode", "auto"), "sync.mode",
+        {!tr_job_is(job, "sync.mode", "bsp"), "sync.mode",
          "solve.method descent takes steps of all workers together: expected bsp"},
         {tr_job_is(job, "data.partition", "vertical"), "data.partition",
          "solve.method descent divides the rows: expected horizontal or replicated"},

@@ -2,9 +2,13 @@
  * random order, and updates w = Σ α x / (λ n) immediately (Hsieh et al. 2008; Yu, Huang and Lin 2011). The method needs no step
  * size, and the dual value bounds the distance from the optimum.
  *
+ * With more than two classes each row has one variable per class, and w has one weight per feature and class:
+ *   one-against-rest   the classes are separate problems that share the passes over the rows
+ *   softmax            the variables of a row are e_y - q with probabilities q, all of which change in one step (Yu, Huang and Lin
+ *                      2011, section 5; here by Newton steps on log q and the multiplier of Σ q = 1)
+ *
  * Each worker has a copy of w, and in every clock the workers merge: they add their changes of w. If the members of a group have
- * the same rows in shared memory, they merge their copies there, in several rounds per clock. The code for more than two classes is
- * at the end of this file.
+ * the same rows in shared memory, they merge their copies there, in several rounds per clock.
  *
  * A free bias (without penalty) is no function of the dual variables. It is learnt as anchor + b'. b' = c² Σ α / (λ n) has a
  * penalty, as the weight of a feature that is c in all rows. The anchor moves towards the bias: steps add a part of b' to it. This
@@ -18,6 +22,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,23 +133,24 @@ static double bias_cost(const struct tr_linear *m, double bias, double own)
     return m->problem.n * m->l2 / m->problem.of_bias * (own * bias + fabs(own) * (1 + fabs(bias)));
 }
 
-/* ---- one output ---- */
+/* ---- state ---- */
 
 /* State in memory that the members of a group share. */
 struct tr_linear_dual_group {
-    double moved;             /* step of the anchor of the bias in this round */
     _Atomic uint64_t resting; /* number of rows that rest in this clock */
 };
 
 struct tr_linear_dual {
     struct turns turns;
-    float *a, *norm;   /* for each row of the problem: its dual variable; |x|² + c² */
+    float *a, *norm;   /* for each row of the problem: its dual variables, one per output; |x|² + c² */
     uint32_t *order;   /* order of the rows in the current epoch */
     int64_t ordered;   /* number of the current epoch + 1; 0: there is no order yet */
     size_t first, end; /* this worker owns the dual variables of the rows first .. end - 1 of the problem */
     int32_t *rests;    /* rests[i]: 1 if row i of the problem rests (see below); NULL: no row rests */
     double mean;       /* initial value of a free bias: margin of the best constant; 0 for classifiers */
-    double anchor, moved; /* worker 0: anchor of the bias; sum of its steps in this clock */
+    /* for each output: anchor of the bias, known to worker 0 and to its group if that shares w; sum of the anchor's steps in this
+     * clock; sum of its steps in this round, if the group shares w */
+    double *anchor, *moved, *moved_now;
 
     tr_table *table; /* table of w if the model m->w is the mean of w (below); NULL: m->w is w */
     tr_view *view;   /* view of w for training */
@@ -160,12 +166,46 @@ struct tr_linear_dual {
     void *copies;                       /* copies of w: that of member k begins at element k × stride */
     size_t stride;
     size_t key,
-        keys; /* elements key .. key + keys - 1 of w, which this member pulls, merges and pushes: its range */
-    size_t working; /* number of members that take steps */
-    int64_t rounds; /* number of rounds per clock */
-    uint8_t *code;  /* of spread */
+        keys; /* keys key .. key + keys - 1 of w, which this member pulls, merges and pushes: its range */
+    size_t working;                /* number of parts into which the rows of a round are divided */
+    size_t class_parts;            /* number of parts into which the classes are divided */
+    size_t part, class_part;       /* part of the rows, and of the classes, of this member */
+    struct tr_class_block classes; /* its classes; none if it takes no steps */
+    int64_t rounds;                /* number of rounds per clock */
+    uint8_t *code;                 /* of spread */
     struct tr_spread spread;
 };
+
+/* Returns the index of the first element of the key `key` of w. */
+static size_t dual_element(const struct tr_linear *m, size_t key)
+{
+    return key * m->outputs;
+}
+
+/* Moves the anchors of the outputs `own` by the fraction `part` of b', and their biases in w by the same amount, because b' follows
+ * from the dual variables. Adds the steps to `sum` and, if it is not NULL, to the biases in `also`. */
+static void bias_move_anchors(struct tr_linear *m, struct tr_class_block own, double part, double *sum,
+                              void *w, void *also)
+{
+    double *anchor = m->dual->anchor;
+    enum tr_dtype dtype = m->problem.dtype;
+    for (size_t k = own.first; k < own.first + own.n; k++) {
+        size_t bias = dual_element(m, m->problem.keys) + k;
+        double by = part * (tr_real_get(dtype, w, bias) - anchor[k]);
+        anchor[k] += by;
+        sum[k] += by;
+        tr_real_add(dtype, w, bias, by);
+        if (also) tr_real_add(dtype, also, bias, by);
+    }
+}
+
+/* Adds factor × by[k] to the biases of all outputs in w, whose first element is that of the key `first`. */
+static void bias_add(const struct tr_linear *m, double factor, const double *by, size_t first, void *w)
+{
+    size_t bias = dual_element(m, m->problem.keys - first);
+    for (size_t k = 0; k < m->outputs; k++)
+        if (by[k] != 0) tr_real_add(m->problem.dtype, w, bias + k, factor * by[k]);
+}
 
 /* ---- the mean of w ---- */
 
@@ -235,7 +275,7 @@ static int mean_push(struct tr_linear *m, const void *w, size_t first, size_t n)
 
 static bool rest_is_enabled(const struct tr_linear *m)
 {
-    return m->dual->table && (m->loss == &tr_loss_svm || m->loss == &tr_loss_l2svm);
+    return m->dual->table && m->outputs == 1 && (m->loss == &tr_loss_svm || m->loss == &tr_loss_l2svm);
 }
 
 /* Decides whether a row rests until the next evaluation. Evaluations call it as tr_linear.see. */
@@ -288,6 +328,9 @@ static size_t rest_remove(const struct tr_linear_dual *d, uint32_t *rows, size_t
  * it is enough and takes fewer passes: half, or 0.3 of two members. (If each member takes one step and all rows have all keys,
  * s_j > P / 2 is enough.) Rare keys have s_j near 1, and their steps are as long as those of one worker.
  *
+ * The classes of one-against-rest do not interact, so the members first divide the classes. The members with the same classes divide
+ * the rows.
+ *
  * Which rows a member takes depends on the number of members only, so runs on the same ranks are equal bit by bit.
  *
  * w is also in a table. In every clock each member pulls and pushes its range of w (d->key, d->keys), for other groups and for
@@ -305,26 +348,27 @@ static double rounds_allowance(size_t working)
 /* Returns the address of this member's range of w. */
 static void *rounds_range(const struct tr_linear *m)
 {
-    return (char *)m->dual->w + m->dual->key * tr_real_size(m->problem.dtype);
+    return (char *)m->dual->w + dual_element(m, m->dual->key) * tr_real_size(m->problem.dtype);
 }
 
-/* Returns the first element of a member's range. Ranges are multiples of 16 elements, so that members share no cache lines. */
+/* Returns the first key of a member's range. Ranges are multiples of 16 keys, so that members share no cache lines. */
 static size_t rounds_range_begin(const struct tr_linear *m, int member, int members)
 {
     size_t n = m->problem.keys + m->problem.bias;
     return member == members ? n : n * (size_t)member / (size_t)members / 16 * 16;
 }
 
-/* Returns the number of rounds per clock if `working` members take steps. More rounds need fewer passes, but a merge visits all keys
- * of all copies, and the members wait for each other: a round is worth it if a member processes several non-zeros per key in it, and
- * takes longer than a message. One member needs rounds only for the mean of w. */
+/* Returns the number of rounds per clock if `working` members divide the rows. More rounds need fewer passes, but a merge visits all
+ * keys of all copies, and the members wait for each other: a round is worth it if a member processes several non-zeros per key in it,
+ * and takes longer than a message. One member needs rounds only for the mean of w. */
 static int64_t rounds_choose(const struct tr_linear *m, size_t working)
 {
     enum { LEAST = 4, MOST = 64, NONZEROS_OF_ROUND = 4096 };
-    if (working == 1) return m->dual->table ? 4 * LEAST : 1;
+    if (working == 1) return m->dual->table ? 4 * (int64_t)tr_min_size(LEAST, m->dual->adds) : 1;
     double clocks = (double)(m->clocks_per_epoch * tr_groups(m->tr)),
            nonzeros = (double)m->train->total_nonzeros / clocks / (double)working,
-           rounds = fmin(nonzeros / (double)m->problem.keys, nonzeros / NONZEROS_OF_ROUND);
+           keys = (double)m->problem.keys * (m->outputs > 1 ? 2 : 1), /* classes need no random access */
+        rounds = fmin(nonzeros / keys, nonzeros * (double)m->outputs / NONZEROS_OF_ROUND);
     return (int64_t)fmin(MOST, fmax(LEAST, rounds));
 }
 
@@ -341,7 +385,7 @@ static double rounds_chance(double n, double all, double steps)
     return -expm1(steps * log1p(-fmin(1, n / fmax(1, all))));
 }
 
-/* Sets d->working. The number of passes grows with the mean of s_j over the non-zeros, and the time of a pass falls with the number of
+/* Sets d->class_parts and d->working. The number of passes grows with the mean of s_j over the non-zeros, and the time of a pass falls with the number of
  * members. If all rows have all keys, the mean is (P + 1) / 2, and many members are hardly faster than three. Therefore the number of
  * members that take steps is the largest with a mean of at most MOST_MEAN. */
 static int rounds_choose_working(struct tr_linear *m, const float *count)
@@ -350,8 +394,11 @@ static int rounds_choose_working(struct tr_linear *m, const float *count)
     static const double MOST_MEAN = 2;
     struct tr_linear_dual *d = m->dual;
     double all = (double)m->problem.rows.n, sum[TRIED + 1] = {0};
-    size_t most = tr_min_size((size_t)tr_group_size(m->tr), m->problem.rows.n / TAKEN + 1), tried[TRIED],
-           n = 0;
+    double nonzeros = (double)m->train->total_nonzeros / tr_groups(m->tr) * (double)m->outputs;
+    size_t most = tr_min_size((size_t)tr_group_size(m->tr), (size_t)(nonzeros / NONZEROS_OF_MEMBER) + 1),
+           tried[TRIED], n = 0;
+    d->class_parts = m->softmax ? 1 : tr_min_size(most, m->outputs);
+    most /= d->class_parts;
     for (size_t k = 1; k < most && n < TRIED - 1; k += k / 4 + 1) tried[n++] = k;
     tried[n++] = most;
     for (size_t j = d->key; j < d->key + d->keys && j < m->problem.keys; j++) {
@@ -366,6 +413,18 @@ static int rounds_choose_working(struct tr_linear *m, const float *count)
         if (mean <= MOST_MEAN) d->working = tried[k];
     }
     return TR_OK;
+}
+
+/* Returns the number of members that take steps, each on its copy of w. */
+static size_t rounds_copies(const struct tr_linear_dual *d)
+{
+    return d->working * d->class_parts;
+}
+
+static struct tr_class_block rounds_classes(const struct tr_linear *m, size_t part)
+{
+    size_t parts = m->dual->class_parts, first = m->outputs * part / parts;
+    return (struct tr_class_block){first, m->outputs * (part + 1) / parts - first};
 }
 
 /* Counts the rows that have each key. The members then choose how many of them take steps, and compute the factors of the keys and
@@ -390,8 +449,11 @@ static int rounds_prepare(tr_worker *me, struct tr_linear *m)
     count[p->keys] = (float)all; /* the bias */
     TR_TRY(rounds_choose_working(m, count));
     d->rounds = rounds_choose(m, d->working);
-    d->stride = (p->keys + 16) / 16 * 16;
-    TR_TRY(tr_set_memory_open(m->tr, TR_SET_GROUP, d->working * d->stride * element, &d->of_copies));
+    d->part = (size_t)me->member % d->working;
+    d->class_part = (size_t)me->member / d->working;
+    if (d->class_part < d->class_parts) d->classes = rounds_classes(m, d->class_part);
+    d->stride = dual_element(m, (p->keys + 16) / 16 * 16);
+    TR_TRY(tr_set_memory_open(m->tr, TR_SET_GROUP, rounds_copies(d) * d->stride * element, &d->of_copies));
     d->copies = tr_set_memory_at(d->of_copies);
     d->spread = (struct tr_spread){
         d->code, (float)(rounds_allowance(d->working) * (double)(d->working - 1) / UINT8_MAX)};
@@ -424,18 +486,18 @@ static struct rounds_order rounds_shuffle(const tr_worker *me, const struct tr_l
     return order;
 }
 
-/* Takes steps on this member's copy: those at the positions begin .. end - 1 of the epoch's order. Member 0 of group 0 moves the
- * anchor of the bias. */
+/* Takes steps on this member's copy, for its classes: those at the positions begin .. end - 1 of the epoch's order. The members of
+ * group 0 with part 0 of the rows move the anchors of the biases. */
 static void rounds_take_steps(const tr_worker *me, struct tr_linear *m, struct rounds_order order,
                               uint64_t begin, uint64_t end, double sigma)
 {
     struct tr_linear_dual *d = m->dual;
-    enum tr_dtype dtype = m->problem.dtype;
-    bool moves = dual_has_free_bias(m) && me->worker == 0;
+    bool moves = dual_has_free_bias(m) && me->group == 0 && d->part == 0;
     uint64_t all = m->problem.rows.n, own = all / d->working + 1;
     size_t taken = moves ? tr_min_size(TAKEN, own / ANCHOR_STEPS + 1) : TAKEN;
-    void *w = (char *)d->copies + (size_t)me->member * d->stride * tr_real_size(dtype);
+    void *w = (char *)d->copies + (size_t)me->member * d->stride * tr_real_size(m->problem.dtype);
     uint32_t row[TAKEN];
+    for (size_t k = 0; k < d->classes.n && moves; k++) d->moved_now[d->classes.first + k] = 0;
     for (uint64_t at = begin, n; at < end; at += n) {
         uint64_t place = (order.stride * (at % all) + order.start) % all;
         n = tr_min_size(taken, end - at);
@@ -444,27 +506,35 @@ static void rounds_take_steps(const tr_worker *me, struct tr_linear *m, struct r
             if (place >= all) place -= all;
             row[i] = d->order[place];
         }
-        tr_dual_pass(&m->problem, row, rest_remove(d, row, n), sigma, &d->spread, d->norm, d->a, w);
-        if (!moves) continue;
-        double by = (double)n / (double)own * (tr_real_get(dtype, w, m->problem.keys) - d->anchor);
-        d->anchor += by;
-        d->group->moved += by;
-        tr_real_add(dtype, w, m->problem.keys, by);
+        tr_dual_pass(&m->problem, d->classes, row, rest_remove(d, row, n), sigma, &d->spread, d->norm, d->a,
+                     m->margin, w);
+        if (moves) bias_move_anchors(m, d->classes, (double)n / (double)own, d->moved_now, w, NULL);
     }
+}
+
+/* Returns whether the bias is free and in this member's range. */
+static bool rounds_has_bias(const struct tr_linear *m)
+{
+    const struct tr_linear_dual *d = m->dual;
+    return dual_has_free_bias(m) && d->key <= m->problem.keys && m->problem.keys < d->key + d->keys;
 }
 
 /* Adds the changes of all copies to this member's range of w. The steps of the anchor are added once. */
 static void rounds_merge(struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
-    enum tr_dtype dtype = m->problem.dtype;
-    size_t bias = m->problem.keys;
-    double moved = dual_has_free_bias(m) && d->key <= bias && bias < d->key + d->keys ? d->group->moved : 0;
-    if (moved != 0) tr_real_add(dtype, d->copies, bias, -moved);
-    tr_dual_merge(&m->problem, &d->spread, d->key, d->keys, d->copies, d->stride, d->working, d->w);
-    if (moved == 0) return;
-    tr_real_add(dtype, d->w, bias, moved);
-    for (size_t c = 0; c < d->working; c++) tr_real_add(dtype, d->copies, c * d->stride + bias, moved);
+    size_t copies = rounds_copies(d), bytes = d->stride * tr_real_size(m->problem.dtype);
+    bool has_bias = rounds_has_bias(m);
+    for (size_t part = 0; part < d->class_parts; part++) {
+        char *of_part = (char *)d->copies + part * d->working * bytes;
+        struct tr_class_block own = rounds_classes(m, part);
+        if (has_bias) bias_add(m, -1, d->moved_now, 0, of_part);
+        tr_dual_merge(&m->problem, own, &d->spread, d->key, d->keys, of_part, d->stride, d->working, d->w);
+    }
+    if (!has_bias) return;
+    bias_add(m, 1, d->moved_now, 0, d->w);
+    for (size_t c = 0; c < copies; c++) bias_add(m, 1, d->moved_now, 0, (char *)d->copies + c * bytes);
+    for (size_t k = 0; k < m->outputs; k++) d->moved[k] += d->moved_now[k];
 }
 
 /* Pulls this member's range of w into w. */
@@ -472,7 +542,7 @@ static int rounds_pull(struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
     TR_TRY(tr_view_pull(d->view));
-    memcpy(rounds_range(m), d->view->value, d->keys * tr_real_size(m->problem.dtype));
+    memcpy(rounds_range(m), d->view->value, dual_element(m, d->keys) * tr_real_size(m->problem.dtype));
     return TR_OK;
 }
 
@@ -481,53 +551,53 @@ static int rounds_compute(tr_worker *me, struct tr_linear *m)
     struct tr_linear_dual *d = m->dual;
     struct tr_linear_dual_group *g = d->group;
     enum tr_dtype dtype = m->problem.dtype;
-    size_t bias = m->problem.keys, element = tr_real_size(dtype), begin, end;
-    bool starts_bias = me->clock == 0 && dual_has_free_bias(m),
-         has_bias = dual_has_free_bias(m) && d->key <= bias && bias < d->key + d->keys;
-    double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->groups, moved = 0;
+    size_t element = tr_real_size(dtype), begin, end, from = dual_element(m, d->key),
+           n = dual_element(m, d->keys);
+    bool has_bias = rounds_has_bias(m), starts_bias = me->clock == 0 && d->mean != 0;
+    double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->groups;
     turns_of_clock(m, me, &d->turns, m->problem.rows.n, &begin, &end);
     TR_TRY(rounds_pull(m));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
     /* a free bias starts at d->mean, in all groups; below, the group of worker 0 pushes d->mean */
-    if (starts_bias && me->worker == 0) d->anchor = d->mean;
+    if (starts_bias && me->worker == 0) d->anchor[0] = d->mean;
     if (starts_bias && has_bias) {
-        tr_real_add(dtype, d->w, bias, d->mean);
-        tr_real_add(dtype, d->view->value, bias - d->key, d->mean);
+        bias_add(m, 1, &d->mean, 0, d->w);
+        bias_add(m, 1, &d->mean, d->key, d->view->value);
     }
-    for (size_t c = 0; c < d->working; c++)
-        memcpy((char *)d->copies + (c * d->stride + d->key) * element, rounds_range(m), d->keys * element);
-    mean_begin(m, d->key, d->keys);
+    for (size_t c = 0; c < rounds_copies(d); c++)
+        memcpy((char *)d->copies + (c * d->stride + from) * element, rounds_range(m), n * element);
+    mean_begin(m, from, n);
     atomic_fetch_add(&g->resting, rest_count(d));
-    if (me->member == 0) g->moved = 0;
+    if (has_bias) memset(d->moved, 0, m->outputs * sizeof *d->moved);
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
 
     struct rounds_order order = rounds_shuffle(me, m);
+    /* members with other classes visit other rows, so that they share no cache lines of the dual variables */
+    order.start = (order.start + m->problem.rows.n * d->class_part / d->class_parts) %
+                  tr_max_size(1, m->problem.rows.n);
     int64_t sweeps = (int64_t)rest_sweeps(m, atomic_load(&g->resting)),
             rounds = d->rounds > sweeps ? d->rounds : sweeps; /* no row twice in a round */
     double steps = (double)(end - begin) * (double)sweeps / (double)rounds / (double)d->working;
     for (int64_t round = 0; round < rounds; round++) {
-        double part = (double)((size_t)round * d->working + (size_t)me->member);
+        double part = (double)((size_t)round * d->working + d->part);
         TR_TRY(tr_turn_begin(m->tr, "gradient"));
-        if ((size_t)me->member < d->working)
+        if (d->classes.n > 0)
             rounds_take_steps(me, m, order, begin + (uint64_t)(part * steps),
                               begin + (uint64_t)((part + 1) * steps), sigma);
         TR_TRY(tr_turn_end(m->tr, TR_OK));
         TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
-        if (has_bias) moved += g->moved;
         rounds_merge(m);
-        mean_add(m, d->w, d->key, d->keys, (double)round / (double)rounds,
-                 (double)(round + 1) / (double)rounds);
+        mean_add(m, d->w, from, n, (double)round / (double)rounds, (double)(round + 1) / (double)rounds);
         TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
-        if (me->member == 0) g->moved = 0;
     }
     if (me->member == 0) atomic_store(&g->resting, 0);
-    TR_TRY(mean_push(m, d->w, d->key, d->keys));
-    /* pushes the changes of w divided by sigma, but the steps of the anchor undivided */
-    if (moved != 0) tr_real_add(dtype, d->w, bias, -moved);
-    memcpy(d->view->delta, rounds_range(m), d->keys * element);
+    TR_TRY(mean_push(m, d->w, from, n));
+    /* pushes the changes of w divided by sigma, but the steps of the anchors undivided */
+    if (has_bias) bias_add(m, -1, d->moved, 0, d->w);
+    memcpy(d->view->delta, rounds_range(m), n * element);
     tr_linear_keep_difference(d->view, dtype, sigma);
-    if (has_bias && me->clock == 0 && me->group == 0) moved += d->mean;
-    if (moved != 0) tr_real_add(dtype, d->view->delta, bias - d->key, moved);
+    if (has_bias && starts_bias && me->group == 0) d->moved[0] += d->mean;
+    if (has_bias) bias_add(m, 1, d->moved, d->key, d->view->delta);
     return tr_view_push(d->view);
 }
 
@@ -543,15 +613,18 @@ static bool dual_shares_w(const struct tr_linear *m)
 static size_t dual_lay_out(struct tr_linear *m, char *memory)
 {
     struct tr_linear_dual *d = m->dual;
-    size_t at = 0, rows = m->train->rows.n, keys = m->train->n_keys + 1,
-           element = tr_real_size((enum tr_dtype)m->o->dtype);
+    size_t at = 0, rows = m->train->rows.n, keys = m->train->n_keys + 1, outputs = m->outputs,
+           element = outputs * tr_real_size((enum tr_dtype)m->o->dtype);
     bool shares = dual_shares_w(m), has_mean = d->table != NULL;
     const struct {
         void **array;
         size_t bytes;
         bool exists;
     } list[] = {{(void **)&d->group, sizeof *d->group, shares},
-                {(void **)&d->a, rows * sizeof *d->a, true},
+                {(void **)&d->anchor, outputs * sizeof *d->anchor, true},
+                {(void **)&d->moved, outputs * sizeof *d->moved, true},
+                {(void **)&d->moved_now, outputs * sizeof *d->moved_now, shares},
+                {(void **)&d->a, rows * outputs * sizeof *d->a, true},
                 {(void **)&d->norm, rows * sizeof *d->norm, true},
                 {(void **)&d->order, rows * sizeof *d->order, true},
                 {&d->w, keys * element, shares},
@@ -616,6 +689,9 @@ static int dual_prepare(tr_worker *me, void *state)
     d->first = tr_data_part_begin(m->train, me);
     d->end = tr_data_part_end(m->train, me);
     TR_TRY(bias_norms(m, d->first, d->end - d->first, d->norm));
+    /* softmax: α = e_y - q starts at 0 */
+    for (size_t i = d->first; m->softmax && i < d->end; i++)
+        d->a[i * m->outputs + (size_t)m->problem.target[i]] = 1;
     if (d->group) { /* opens views of this member's range of w */
         TR_FREED tr_key *keys = NULL;
         d->key = rounds_range_begin(m, me->member, me->group_size);
@@ -634,15 +710,16 @@ static int dual_prepare(tr_worker *me, void *state)
 
 /* Each worker minimises the dual over its rows, starting from its copy of w. The sum of the changes of all workers cannot overshoot
  * if each worker applies its own changes sigma times to its copy, where sigma is the number of workers (CoCoA+, Ma et al. 2015,
- * lemma 4). Worker 0 moves the anchor by a part of b', and the bias by the same amount, because b' follows from the dual variables.
- * If values of other workers are stale, the amount is slightly different, which does no harm. */
+ * lemma 4). Worker 0 moves the anchors. If values of other workers are stale, it moves them by a slightly different amount, which
+ * does no harm. */
 static int dual_compute(tr_worker *me, void *state)
 {
     enum { LISTED = 256 };
     struct tr_linear *m = state;
     struct tr_linear_dual *d = m->dual;
     enum tr_dtype dtype = m->problem.dtype;
-    size_t begin, end, rows = d->end - d->first, bias = m->problem.keys;
+    struct tr_class_block all_classes = {0, m->outputs};
+    size_t begin, end, rows = d->end - d->first;
     uint32_t list[LISTED];
     if (d->group) return rounds_compute(me, m);
     turns_shuffle(m, me->clock / m->clocks_per_epoch, &d->ordered, (uint64_t)me->worker, d->first, rows,
@@ -650,16 +727,17 @@ static int dual_compute(tr_worker *me, void *state)
     TR_TRY(tr_view_pull(d->view));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
     double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->workers;
-    d->moved = 0;
-    if (me->clock == 0 && dual_has_free_bias(m)) { /* all workers start at d->mean; worker 0 pushes it */
-        tr_real_add(dtype, d->view->value, bias, d->mean);
-        if (me->worker == 0) d->anchor = d->moved = d->mean;
+    bool moves = dual_has_free_bias(m) && me->worker == 0;
+    if (moves) memset(d->moved, 0, m->outputs * sizeof *d->moved);
+    if (me->clock == 0 && d->mean != 0) { /* all workers start at d->mean; worker 0 pushes it */
+        bias_add(m, 1, &d->mean, 0, d->view->value);
+        if (me->worker == 0) d->anchor[0] = d->moved[0] = d->mean;
     }
     tr_linear_copy_to_delta(d->view, dtype);
-    mean_begin(m, 0, d->view->n);
+    size_t elements = dual_element(m, d->view->n);
+    mean_begin(m, 0, elements);
     turns_of_clock(m, me, &d->turns, rows, &begin, &end);
 
-    bool moves = dual_has_free_bias(m) && me->worker == 0;
     size_t part = end - begin, all = part * rest_sweeps(m, rest_count(d));
     size_t step = moves ? rows / ANCHOR_STEPS + 1 : part;
     if (d->table) step = tr_min_size(step, part / (4 * d->adds) + 1); /* at most one addition to the mean */
@@ -672,23 +750,19 @@ static int dual_compute(tr_worker *me, void *state)
             listed = tr_min_size(LISTED, stop - place);
             tr_seam();
             memcpy(list, d->order + d->first + place, listed * sizeof *list);
-            tr_dual_pass(&m->problem, list, rest_remove(d, list, listed), sigma, NULL, d->norm, d->a,
-                         d->view->delta);
+            tr_dual_pass(&m->problem, all_classes, list, rest_remove(d, list, listed), sigma, NULL, d->norm,
+                         d->a, m->margin, d->view->delta);
         }
-        if (moves) {
-            double by = (double)n / (double)rows * (tr_real_get(dtype, d->view->delta, bias) - d->anchor);
-            d->anchor += by;
-            d->moved += by;
-            tr_real_add(dtype, d->view->delta, bias, by);
-            tr_real_add(dtype, d->view->value, bias, by);
-        }
-        mean_add(m, d->view->delta, 0, d->view->n, (double)at / (double)all, (double)(at + n) / (double)all);
+        if (moves)
+            bias_move_anchors(m, all_classes, (double)n / (double)rows, d->moved, d->view->delta,
+                              d->view->value);
+        mean_add(m, d->view->delta, 0, elements, (double)at / (double)all, (double)(at + n) / (double)all);
     }
     TR_TRY(tr_turn_end(m->tr, TR_OK));
 
-    TR_TRY(mean_push(m, d->view->delta, 0, d->view->n));
+    TR_TRY(mean_push(m, d->view->delta, 0, elements));
     tr_linear_keep_difference(d->view, dtype, sigma);
-    if (d->moved != 0) tr_real_add(dtype, d->view->delta, bias, d->moved);
+    if (moves) bias_add(m, 1, d->moved, 0, d->view->delta);
     return tr_view_push(d->view);
 }
 
@@ -701,7 +775,8 @@ static int dual_evaluate(tr_worker *me, void *state, tr_report *report)
         TR_TRY(rounds_pull(m));
         if (d->table) {
             TR_TRY(tr_view_pull(m->view));
-            memcpy((char *)d->average + d->key * element, m->view->value, d->keys * element);
+            memcpy((char *)d->average + dual_element(m, d->key) * element, m->view->value,
+                   dual_element(m, d->keys) * element);
         }
         TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
         TR_TRY(tr_linear_evaluate_at(me, m, d->table ? d->average : d->w, m->test_view, report));
@@ -711,15 +786,16 @@ static int dual_evaluate(tr_worker *me, void *state, tr_report *report)
     }
     if (me->worker == 0) { /* adds the terms of |w|² and of the bias in the dual value to CONJUGATE */
         const void *w = d->group ? d->w : m->fresh_view && !d->table ? m->fresh_view->value : d->view->value;
-        double squares, bias = m->problem.bias ? tr_real_get(m->problem.dtype, w, m->problem.keys) : 0;
+        double squares, costs = 0;
         TR_TRY(tr_table_squares(d->table ? d->table : m->w, &squares));
-        if (!m->o->bias_l2) squares -= bias * bias;
-        report->sum[TR_LINEAR_CONJUGATE] += m->problem.n * 0.5 * m->l2 * squares;
-        if (dual_has_free_bias(m)) report->sum[TR_LINEAR_CONJUGATE] += bias_cost(m, bias, bias - d->anchor);
+        for (size_t k = 0; k < m->outputs && dual_has_free_bias(m); k++) {
+            double bias = tr_real_get(m->problem.dtype, w, dual_element(m, m->problem.keys) + k);
+            squares -= bias * bias;
+            costs += bias_cost(m, bias, bias - d->anchor[k]);
+        }
+        report->sum[TR_LINEAR_CONJUGATE] += m->problem.n * 0.5 * m->l2 * squares + costs;
     }
-    struct tr_class_block one = {0, 1};
-    report->sum[TR_LINEAR_CONJUGATE] +=
-        tr_dual_sum(&m->problem, one, d->first, d->end - d->first, d->a + d->first);
+    report->sum[TR_LINEAR_CONJUGATE] += tr_dual_sum(&m->problem, d->first, d->end - d->first, d->a);
     return TR_OK;
 }
 
@@ -727,10 +803,21 @@ static int dual_summarize(void *state, const tr_report *report, tr_evaluation *e
 {
     struct tr_linear *m = state;
     TR_TRY(tr_linear_summarize(m, report, evaluation));
-    double dual = tr_linear_dual_value(m, report);
-    if (m->outputs == 1)
-        dual += tr_linear_penalty(m, report); /* of the mean; CONJUGATE contains the penalty of w instead */
+    /* of the mean; CONJUGATE contains the penalty of w instead */
+    double dual = tr_linear_dual_value(m, report) + tr_linear_penalty(m, report);
     tr_linear_prove(m, evaluation->objective - dual, false, evaluation);
+    return TR_OK;
+}
+
+/* Lists the anchors: worker 0 lists them, the others list zeros. */
+static int bias_keep_anchors(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
+{
+    TR_FREED double *anchor = NULL;
+    size_t bytes = m->outputs * sizeof *anchor;
+    TR_TRY(TR_NEW(&anchor, m->outputs));
+    if (me->worker == 0) memcpy(anchor, m->dual->anchor, bytes);
+    TR_TRY(tr_model_keep_sums(me, snapshot, "anchor", m->outputs, anchor));
+    if (me->worker == 0) memcpy(m->dual->anchor, anchor, bytes);
     return TR_OK;
 }
 
@@ -738,13 +825,45 @@ static int dual_summarize(void *state, const tr_report *report, tr_evaluation *e
 static int dual_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_linear *m = state;
+    struct tr_linear_dual *d = m->dual;
+    size_t rows = m->train->rows.n, outputs = m->outputs;
+    TR_FREED float *of_class = NULL;
     TR_TRY(tr_linear_keep_summary(m, snapshot));
-    TR_TRY(tr_model_keep_sums(me, snapshot, "anchor", 1, &m->dual->anchor));
+    TR_TRY(bias_keep_anchors(me, m, snapshot));
     int32_t rests = rest_is_enabled(m);
     TR_TRY(tr_snapshot_common(snapshot, "rows_rest", TR_I32, 1, &rests));
     if (rests && rest_is_enabled(m)) /* the run that wrote the checkpoint and this run both let rows rest */
-        TR_TRY(tr_data_keep(m->train, snapshot, "rests", TR_I32, m->dual->rests));
-    return tr_data_keep(m->train, snapshot, "dual", TR_F32, m->dual->a);
+        TR_TRY(tr_data_keep(m->train, snapshot, "rests", TR_I32, d->rests));
+    if (outputs == 1) return tr_data_keep(m->train, snapshot, "dual", TR_F32, d->a);
+    TR_TRY(TR_NEW(&of_class, rows));
+    for (size_t k = 0; k < outputs; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "dual_%zu", k);
+        for (size_t i = 0; i < rows && d->a; i++) of_class[i] = d->a[i * outputs + k];
+        TR_TRY(tr_data_keep(m->train, snapshot, name, TR_F32, of_class));
+        for (size_t i = 0; i < rows && d->a && tr_snapshot_restores(snapshot); i++)
+            d->a[i * outputs + k] = of_class[i];
+    }
+    return TR_OK;
+}
+
+bool tr_linear_dual_variables(const struct tr_linear *m, size_t row, double *u)
+{
+    const struct tr_problem *p = &m->problem;
+    const struct tr_linear_dual *d = m->dual;
+    double sum = 0, low = -INFINITY, high = INFINITY;
+    if (!d || !d->a || row < d->first || row >= d->end) return false;
+    const float *a = d->a + row * m->outputs;
+    for (size_t k = 0; k < m->outputs; k++) sum += (double)a[k];
+    for (size_t k = 0; k < m->outputs; k++) {
+        double y = tr_row_target(p, row, k), sign = tr_linear_classifies(m) ? y : 1;
+        u[k] = m->softmax ? (double)a[k] / sum - (y > 0) : -sign * (double)a[k];
+        if (m->softmax) continue;
+        if (p->loss->corner) p->loss->corner(y, p->shape, &low, &high);
+        else if (p->loss->shape == TR_SHAPE_DELTA) low = -p->shape, high = p->shape;
+        u[k] = fmin(fmax(u[k], low), high);
+    }
+    return true;
 }
 
 const struct tr_linear_method tr_linear_dual = {.check = dual_check,
@@ -755,262 +874,8 @@ const struct tr_linear_method tr_linear_dual = {.check = dual_check,
                                                 .summarize = dual_summarize,
                                                 .snapshot = dual_snapshot,
                                                 .close = dual_close,
-                                                .of_classes = &tr_linear_dual_classes,
+                                                .many_outputs = true,
                                                 .weighs_rows = true,
                                                 .passes = true,
                                                 .minimises = TR_LOSS_STEP,
                                                 .diverged = "raise solve.sigma"};
-
-/* ---- more than two classes ---- */
-
-/* Each row has one dual variable per class. The variables of a row are set to their minimum, row by row, and w = Σ α x / (λ n) is
- * updated immediately.
- *   one-against-rest   the classes are separate problems that share the passes over the rows (Hsieh et al. 2008)
- *   softmax            the variables of a row are e_y - q with probabilities q, all of which change in one step (Yu, Huang and Lin
- *                      2011, section 5; here by Newton steps on log q and the multiplier of Σ q = 1)
- *
- * If the members of a group have the same rows, one-against-rest divides the classes among them. Classes do not interact, so a pass
- * has the same effect as on one worker. Members that process different rows of the same classes update one w in shared memory
- * without locks (PASSCoDe-Wild, Hsieh et al. 2015). Lost updates are repaired at the end of each clock, when each member computes
- * its change of w from the changes of its dual variables. With sync.mode bsp, and between groups, workers merge as CoCoA+ does. */
-struct tr_linear_dual_classes {
-    struct turns turns;
-    struct tr_class_block own; /* classes of this worker; none if it is idle */
-    size_t begin, end;         /* rows of the problem that this worker processes: begin .. end - 1 */
-    double sharing;  /* sigma: number of copies of w that change for the same classes, or solve.sigma */
-    uint64_t stream; /* number of the random stream for `order` */
-    bool anchors;    /* this worker moves the anchors of its classes */
-    uint32_t *order; /* order of this worker's rows in the current epoch */
-    int64_t ordered; /* number of the current epoch + 1; 0: there is no order yet */
-    float *a, *norm; /* for each row of this worker: dual variables of its classes; |x|² + c² */
-    double *anchor, *moved; /* for each class: anchor of the bias; sum of the anchor's steps in this clock */
-    tr_set_memory *memory;  /* memory of the group that contains the shared w; otherwise NULL */
-    void *w;                /* the w that members with the same classes share; NULL: each has a copy */
-    float *before;          /* values of the array a before this clock; NULL if w is NULL */
-};
-
-/* Returns the number of parts into which the classes are divided among the members of a group. */
-static size_t classes_parts(const struct tr_linear *m)
-{
-    return dual_has_common_rows(m) && !m->softmax ? tr_min_size((size_t)tr_group_size(m->tr), m->outputs) : 1;
-}
-
-static size_t classes_view_bytes(const struct tr_linear *m)
-{
-    return (m->train->n_keys + m->o->bias) * m->outputs * tr_real_size((enum tr_dtype)m->o->dtype);
-}
-
-/* If no two copies of w change for the same classes, an epoch is one turn by default. */
-static int classes_open(struct tr_linear *m)
-{
-    TR_TRY(tr_agree(m->tr, TR_NEW(&m->dual_classes, 1)));
-    struct tr_linear_dual_classes *d = m->dual_classes;
-    size_t parts = classes_parts(m);
-    bool shares = dual_has_common_rows(m) && (size_t)tr_group_size(m->tr) > parts &&
-                  tr_job_is(m->job, "sync.mode", "auto");
-    int workers = tr_workers(m->tr);
-    bool alone = (size_t)workers <= parts || (shares && tr_groups(m->tr) == 1);
-    d->turns = turns_open(m, alone ? 1 : workers);
-    TR_TRY(tr_agree(m->tr, TR_NEW(&d->anchor, m->outputs)));
-    int status = TR_OK;
-    if (shares && tr_roles(m->tr) & TR_SLAVE) {
-        status = tr_set_memory_open(m->tr, TR_SET_GROUP, classes_view_bytes(m), &d->memory);
-        if (status == TR_OK) d->w = tr_set_memory_at(d->memory);
-    }
-    return tr_agree(m->tr, status);
-}
-
-static void classes_close(struct tr_linear *m)
-{
-    struct tr_linear_dual_classes *d = m->dual_classes;
-    if (!d) return;
-    void *arrays[] = {d->order, d->a, d->norm, d->anchor, d->moved, d->before};
-    tr_set_memory_close(&d->memory);
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    free(d);
-    m->dual_classes = NULL;
-}
-
-/* Distributes classes and rows. Member g has part g % C of the C parts of the classes. Members with the same part divide the rows.
- * If the number of members is no multiple of C, the last members are idle. */
-static int classes_prepare(tr_worker *me, void *state)
-{
-    struct tr_linear *m = state;
-    struct tr_linear_dual_classes *d = m->dual_classes;
-    TR_TRY(tr_linear_prepare(me, m, 2));
-    bool common = dual_has_common_rows(m);
-    size_t all = m->problem.rows.n, parts = classes_parts(m), g = (size_t)me->member,
-           row_parts = common ? (size_t)me->group_size / parts : 1, row_part = common ? g / parts : 0,
-           class_part = common ? g % parts : 0, first = m->outputs * class_part / parts,
-           end = m->outputs * (class_part + 1) / parts;
-    bool works = row_part < row_parts;
-    d->own = (struct tr_class_block){first, works ? end - first : 0};
-    d->begin = works ? all * row_part / row_parts : 0;
-    d->end = works ? all * (row_part + 1) / row_parts : 0;
-    d->sharing = m->o->sigma >= 1 ? m->o->sigma
-                 : d->w           ? (double)me->groups
-                 : common         ? (double)(row_parts * (size_t)me->groups)
-                                  : (double)me->workers;
-    d->stream = common ? (uint64_t)me->group * row_parts + row_part : (uint64_t)me->worker;
-    d->anchors =
-        dual_has_free_bias(m) && me->group == 0 && d->own.n > 0 && (common ? row_part == 0 : me->member == 0);
-
-    size_t rows = d->end - d->begin;
-    TR_TRY(TR_NEW(&d->order, rows));
-    TR_TRY(TR_NEW(&d->a, rows * d->own.n));
-    if (d->w) TR_TRY(TR_NEW(&d->before, rows * d->own.n));
-    TR_TRY(TR_NEW(&d->norm, all));
-    TR_TRY(TR_NEW(&d->moved, m->outputs));
-    TR_TRY(bias_norms(m, 0, all, d->norm));
-    /* softmax: d->a holds q. α = e_y - q starts at 0, so q starts as 1 for the class of the label and as 0 for the others */
-    for (size_t i = 0; m->softmax && i < rows; i++)
-        d->a[i * d->own.n + (size_t)m->problem.target[d->begin + i]] = 1;
-    return TR_OK;
-}
-
-/* Passes over the positions begin .. end - 1 of the order, and moves the anchors of this worker's classes. */
-static void classes_pass(struct tr_linear *m, size_t begin, size_t end, void *w)
-{
-    enum { PIECE = 256 };
-    struct tr_linear_dual_classes *d = m->dual_classes;
-    enum tr_dtype dtype = m->problem.dtype;
-    size_t rows = d->end - d->begin, step = d->anchors ? rows / ANCHOR_STEPS + 1 : PIECE, n;
-    for (size_t at = begin; at < end; at += n) {
-        tr_seam();
-        n = tr_data_ready_in(m->train, d->order, at, tr_min_size(step, end - at));
-        if (n == 0) break;
-        tr_dual_pass_classes(&m->problem, d->own, d->begin, d->order + at, n, d->sharing, d->norm, d->a,
-                             m->margin, w);
-        for (size_t k = d->own.first; d->anchors && k < d->own.first + d->own.n; k++) {
-            size_t bias = m->problem.keys * m->outputs + k;
-            double by = (double)n / (double)rows * (tr_real_get(dtype, w, bias) - d->anchor[k]);
-            d->anchor[k] += by;
-            d->moved[k] += by;
-            tr_real_add(dtype, w, bias, by);
-            if (!d->w) tr_real_add(dtype, m->view->value, bias, by);
-        }
-    }
-}
-
-static int classes_compute(tr_worker *me, void *state)
-{
-    struct tr_linear *m = state;
-    struct tr_linear_dual_classes *d = m->dual_classes;
-    enum tr_dtype dtype = m->problem.dtype;
-    size_t begin, end;
-    turns_shuffle(m, me->clock / m->clocks_per_epoch, &d->ordered, d->stream, 0, d->end - d->begin, d->order);
-    TR_TRY(tr_view_pull(m->view));
-    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
-    memset(d->moved, 0, m->outputs * sizeof *d->moved);
-    turns_of_clock(m, me, &d->turns, d->end - d->begin, &begin, &end);
-    if (d->w) { /* copies the view to the shared w; delta becomes the change of w by the rows of this member */
-        size_t bytes = classes_view_bytes(m), members = (size_t)me->group_size, g = (size_t)me->member,
-               rows = d->end - d->begin, from = bytes * g / members, to = bytes * (g + 1) / members;
-        memcpy((char *)d->w + from, (char *)m->view->value + from, to - from);
-        memcpy(d->before, d->a, rows * d->own.n * sizeof *d->a);
-        TR_TRY(tr_barrier_of(m->tr, TR_SET_GROUP));
-        TR_TRY(tr_turn_begin(m->tr, "gradient"));
-        classes_pass(m, begin, end, d->w);
-        tr_add_changes(&m->problem, d->own, d->begin, rows, d->before, d->a, m->margin, m->view->delta);
-        TR_TRY(tr_turn_end(m->tr, TR_OK));
-        TR_TRY(tr_barrier_of(m->tr, TR_SET_GROUP));
-    } else {
-        tr_linear_copy_to_delta(m->view, dtype);
-        TR_TRY(tr_turn_begin(m->tr, "gradient"));
-        classes_pass(m, begin, end, m->view->delta);
-        TR_TRY(tr_turn_end(m->tr, TR_OK));
-        tr_linear_keep_difference(m->view, dtype, d->sharing);
-    }
-    for (size_t k = 0; d->anchors && k < m->outputs; k++)
-        tr_real_add(dtype, m->view->delta, m->problem.keys * m->outputs + k, d->moved[k]);
-    return tr_view_push(m->view);
-}
-
-static int classes_evaluate(tr_worker *me, void *state, tr_report *report)
-{
-    struct tr_linear *m = state;
-    const struct tr_linear_dual_classes *d = m->dual_classes;
-    TR_TRY(tr_linear_evaluate(me, m, report));
-    const void *w = m->fresh_view ? m->fresh_view->value : m->view->value;
-    double cost = 0;
-    for (size_t k = d->own.first; d->anchors && k < d->own.first + d->own.n; k++) {
-        double bias = tr_real_get(m->problem.dtype, w, m->problem.keys * m->outputs + k);
-        cost += bias_cost(m, bias, bias - d->anchor[k]);
-    }
-    report->sum[TR_LINEAR_CONJUGATE] += cost;
-    report->sum[TR_LINEAR_CONJUGATE] += tr_dual_sum(&m->problem, d->own, d->begin, d->end - d->begin, d->a);
-    return TR_OK;
-}
-
-bool tr_linear_dual_variables(const struct tr_linear *m, size_t row, double *u)
-{
-    const struct tr_problem *p = &m->problem;
-    const struct tr_linear_dual *one = m->dual;
-    const struct tr_linear_dual_classes *d = m->dual_classes;
-    double sum = 0, low = -INFINITY, high = INFINITY;
-    if (m->outputs == 1) {
-        if (!one || !one->a || row < one->first || row >= one->end) return false;
-        *u = -(double)one->a[row] * (tr_linear_classifies(m) ? (double)p->target[row] : 1);
-    } else {
-        if (!d || !d->a || row < d->begin || row >= d->end) return false;
-        const float *a = d->a + (row - d->begin) * d->own.n;
-        for (size_t k = 0; k < m->outputs; k++) u[k] = 0;
-        for (size_t k = 0; k < d->own.n; k++) sum += (double)a[k];
-        for (size_t k = 0; k < d->own.n; k++) {
-            double y = tr_row_target(p, row, d->own.first + k);
-            u[d->own.first + k] = !m->softmax ? -y * (double)a[k] : (double)a[k] / sum - (y > 0);
-        }
-    }
-    for (size_t k = 0; k < m->outputs && !m->softmax; k++) {
-        if (p->loss->corner) p->loss->corner(tr_row_target(p, row, k), p->shape, &low, &high);
-        else if (p->loss->shape == TR_SHAPE_DELTA) low = -p->shape, high = p->shape;
-        u[k] = fmin(fmax(u[k], low), high);
-    }
-    return true;
-}
-
-/* An anchor is not 0 at one worker only, so its value is the sum over workers, also after the number of workers has changed. (The
- * sum is computed here and not in the first clock, because without BSP another worker may have finished its last clock then.) Each
- * member lists the variables of a class for all rows of the group, so that a run can resume with other distributions of classes. */
-static int classes_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
-{
-    struct tr_linear *m = state;
-    struct tr_linear_dual_classes *d = m->dual_classes;
-    bool restores = tr_snapshot_restores(snapshot);
-    size_t rows = m->train->rows.n, width = d->own.n;
-    TR_FREED float *all = NULL;
-    TR_TRY(tr_linear_keep_summary(m, snapshot));
-    TR_TRY(tr_model_keep_sums(me, snapshot, "anchor", m->outputs, d->anchor));
-    if (restores && me->worker >= 0) {
-        TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, d->anchor, m->outputs));
-        for (size_t k = 0; k < m->outputs; k++)
-            if (!d->anchors || k < d->own.first || k >= d->own.first + width) d->anchor[k] = 0;
-    }
-    TR_TRY(TR_NEW(&all, rows));
-    for (size_t k = 0; k < m->outputs; k++) {
-        size_t i = k - d->own.first;
-        bool mine = d->norm && k >= d->own.first && i < width;
-        char name[32];
-        snprintf(name, sizeof name, "dual_%zu", k);
-        memset(all, 0, rows * sizeof *all);
-        for (size_t r = d->begin; mine && r < d->end; r++) all[r] = d->a[(r - d->begin) * width + i];
-        if (dual_has_common_rows(m) && tr_set_rank(m->tr, TR_SET_GROUP) >= 0)
-            TR_TRY(tr_all_reduce(m->tr, TR_SET_GROUP, TR_SUM, TR_F32, all, rows));
-        TR_TRY(tr_data_keep(m->train, snapshot, name, TR_F32, all));
-        for (size_t r = d->begin; mine && restores && r < d->end; r++)
-            d->a[(r - d->begin) * width + i] = all[r];
-    }
-    return TR_OK;
-}
-
-const struct tr_linear_method tr_linear_dual_classes = {.open = classes_open,
-                                                        .prepare = classes_prepare,
-                                                        .compute = classes_compute,
-                                                        .evaluate = classes_evaluate,
-                                                        .summarize = dual_summarize,
-                                                        .snapshot = classes_snapshot,
-                                                        .close = classes_close,
-                                                        .many_outputs = true,
-                                                        .weighs_rows = true,
-                                                        .diverged =
-                                                            "raise solve.sigma, or lower sync.staleness"};

@@ -183,7 +183,7 @@ static int proof_compute(tr_worker *me, void *state)
     struct tr_linear *m = s->m;
     const struct tr_problem *p = &m->problem;
     size_t first = tr_data_part_begin(s->m->train, me), end = tr_data_part_end(m->train, me);
-    double unknown = m->outputs > 1 ? !m->dual_classes : !m->dual, loss = 0;
+    double unknown = !m->dual, loss = 0;
     TR_TRY(tr_view_pull(m->view));
     for (size_t j = 0; j < (p->keys + p->bias) * m->outputs; j++)
         s->w[j] = tr_real_get(p->dtype, m->view->value, j);

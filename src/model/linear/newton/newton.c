@@ -991,7 +991,7 @@ static int newton_check(const tr_job *job, const struct tr_linear_options *o)
 {
     const struct tr_refusal list[] = {
         {o->l1 > 0, "model.l1", "model.l1 is not smooth: not for solve.method newton"},
-        {!tr_job_is(job, "sync.mode", "bsp") && !tr_job_is(job, "sync.mode", "auto"), "sync.mode",
+        {!tr_job_is(job, "sync.mode", "bsp"), "sync.mode",
          "with newton all workers step together: expected bsp"},
         {!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD, "solve.method",
          "sync.weight and solve.optimizer are for solve.method sgd"},
