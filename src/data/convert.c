@@ -348,10 +348,11 @@ static int text_write_file(struct work *w, size_t file, FILE *out, struct tr_fie
         if (lines.begin == lines.end) return TR_OK;
         for (const char *p = lines.begin; p < lines.end; p = tr_behind_line(p, lines.end)) {
             struct tr_file_place place = {file, lines.offset + (uint64_t)(p - lines.begin)};
+            const char *first = tr_skip_blanks(p);
             char problem[256];
-            if (place.offset < head->begin || tr_at_line_end(tr_skip_blanks(p))) continue;
-            const char *wrong =
-                text_read_line(w, file, head->separator == '\t' ? p : tr_skip_blanks(p), field, problem);
+            if (head->separator == '\t' && memchr(p, '\t', (size_t)(first - p))) first = p;
+            if (place.offset < head->begin || tr_at_line_end(first)) continue;
+            const char *wrong = text_read_line(w, file, head->separator == '\t' ? p : first, field, problem);
             if (wrong && w->c->job->data.on_error != TR_ON_ERROR_SKIP)
                 return tr_place_fail(&w->files, &place, wrong);
             if (wrong) w->c->skipped++;

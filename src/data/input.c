@@ -629,7 +629,8 @@ int tr_files_line(const struct tr_files *files, size_t file, uint64_t offset, ui
     for (size_t got = 1; offset > 0 && got > 0; offset -= got) {
         got = 0;
         TR_TRY(tr_source_read(&source, buffer, tr_min_size(offset, AT_ONCE), &got));
-        for (size_t i = 0; i < got; i++) *line += buffer[i] == '\n';
+        for (size_t i = 0; i < got; i++)
+            *line += buffer[i] == '\n' || (source.rewriter && buffer[i] == TR_QUOTED_NEWLINE);
     }
     return TR_OK;
 }

@@ -457,7 +457,8 @@ int tr_reader_enter(struct tr_reader *r, size_t file)
     r->empty = 0;
     r->next = UINT64_MAX;
     if (format->enter) TR_TRY(format->enter(r));
-    r->blank_rows = o->every_row && (o->format == TR_FORMAT_CSV ? r->fields == 1 : r->head->bare);
+    r->blank_rows = o->every_row && !r->head->dialect.comment &&
+                    (o->format == TR_FORMAT_CSV ? r->fields == 1 : r->head->bare);
     return TR_OK;
 }
 

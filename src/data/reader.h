@@ -477,7 +477,7 @@ int tr_reader_note_mark(struct tr_reader *r);
 static inline bool tr_reader_has_row(struct tr_reader *r, const char *p, const char *at)
 {
     bool row = r->blank_rows || (r->head->separator == '\t' && memchr(p, '\t', (size_t)(at - p)));
-    r->empty += !row;
+    r->empty += !row && !r->head->dialect.comment;
     return row;
 }
 

@@ -23,12 +23,16 @@ struct tr_rewriter {
     struct tr_dialect d;
     const struct tr_column_form *form;
     size_t forms;
-    bool fields;                     /* fields are rewritten; false: only characters */
-    bool numbers;                    /* numbers of all columns are rewritten */
-    bool begun;                      /* the byte order mark has been dropped */
-    bool ended;                      /* the end of the file has been reached */
-    char separator;                  /* of the rewritten text */
-    bool stop[256], quote_stop[256]; /* characters that may end a field, or a field in quotes */
+    bool fields;    /* fields are rewritten; false: only characters */
+    bool numbers;   /* numbers of all columns are rewritten */
+    bool begun;     /* the byte order mark has been dropped */
+    bool ended;     /* the end of the file has been reached */
+    char separator; /* of the rewritten text */
+    /* characters that may end a field, or a field in quotes */
+    bool stop[256], quote_stop[256];
+    bool
+        simple; /* most fields are rewritten by rewrite_simple(), except those that begin with these characters */
+    bool slow[256];
 
     unsigned char
         *raw; /* stored bytes of an encoding other than UTF-8; raw_n of them are an incomplete character */
@@ -42,7 +46,6 @@ struct tr_rewriter {
     bool open;         /* the line has another field, because the text before it ends with a separator */
     uint32_t skip;     /* lines above the header that are still to be dropped */
     uint32_t header;   /* lines of names that are still to be read */
-    bool units;        /* the line of units is still to be dropped */
     uint8_t *form_of;  /* for each field 1 + index of its form; 0: none */
     size_t form_known; /* number of fields whose form is known */
     size_t form_capacity;
@@ -180,29 +183,25 @@ static void strip_marks(const char **text, const char **end, const char *strip)
     *end = q;
 }
 
-/* Reads a date in a format of letters Y, y, m, d, H, M, S and other characters, as seconds since 1970. */
+/* Reads a date in a format of the letters Y, m, d, H, M, S and other characters, as seconds since 1970. */
 static bool date_read(const char *p, size_t n, const char *format, double *seconds)
 {
-    static const char letters[] = "YymdHMS";
-    int part[sizeof letters] = {2000, -1, 1, 1, 0, 0, 0};
+    static const char letters[] = "YmdHMS";
+    int part[] = {2000, 1, 1, 0, 0, 0};
     const char *end = p + n;
     for (; *format; format++) {
-        const char *letter = strchr(letters, *format);
-        int value = 0, digits = 0, most = *format == 'Y' ? 4 : 2;
+        const char *letter = strchr(letters, *format == 'y' ? 'Y' : *format);
+        int value = 0, digits = 0, most = letter == letters ? 4 : 2;
         for (; letter && p < end && digits < most && tr_is_digit(*p); p++, digits++)
             value = value * 10 + (*p - '0');
         if (letter ? digits == 0 : p == end || *p++ != *format) return false;
+        if (letter == letters && digits < 3) value += value < 70 ? 2000 : 1900;
         if (letter) part[letter - letters] = value;
     }
-    int year = part[1] < 0 ? part[0] : part[1] + (part[1] < 70 ? 2000 : 1900);
-    struct tm tm = {.tm_year = year - 1900,
-                    .tm_mon = part[2] - 1,
-                    .tm_mday = part[3],
-                    .tm_hour = part[4],
-                    .tm_min = part[5],
-                    .tm_sec = part[6]};
-    *seconds = (double)timegm(&tm);
-    return p == end && tm.tm_mon == part[2] - 1 && tm.tm_mday == part[3] && part[4] < 24 && part[5] < 60;
+    struct tm tm = {.tm_year = part[0] - 1900, .tm_mon = part[1] - 1, .tm_mday = part[2]};
+    *seconds = (double)timegm(&tm) + part[3] * 3600 + part[4] * 60 + part[5];
+    return p == end && tm.tm_mon == part[1] - 1 && tm.tm_mday == part[2] && part[3] < 24 && part[4] < 60 &&
+           part[5] <= 60;
 }
 
 /* ---- fields ---- */
@@ -233,7 +232,7 @@ static inline bool span_find(const struct tr_rewriter *r, const char *p, const c
     if (*q != r->d.quote || !r->d.quote) {
         for (q = p;; q++) {
             while (!r->stop[(unsigned char)*q]) q++;
-            if (*q != ':' || at_delimiter(r, q)) break;
+            if (*q == '\n' || at_delimiter(r, q)) break;
         }
         if (q >= end && !last) return false;
         s->next = q;
@@ -428,9 +427,9 @@ static int header_put_name(struct tr_rewriter *r, const char *name, size_t n)
 }
 
 /* Returns whether the line from p to its end is empty. */
-static bool line_is_blank(const char *p, const char *end)
+static bool line_is_blank(const struct tr_rewriter *r, const char *p, const char *end)
 {
-    while (p < end && (tr_is_blank(*p) || *p == '\r')) p++;
+    while (p < end && (tr_is_padding(*p, r->d.delimiter) || *p == ' ' || *p == '\r')) p++;
     return p == end || *p == '\n';
 }
 
@@ -459,21 +458,26 @@ static const char *header_end(const struct tr_rewriter *r, const char *p, const 
     }
 }
 
-/* Writes the lines of names as one line, and empty lines, so that the number of lines is preserved. Returns the end of these lines;
- * NULL: more text is needed, or *status is an error. */
+/* Writes the lines of names and units as one line of names, after empty lines, so that the number of lines is preserved. Returns the
+ * end of these lines; NULL: more text is needed, or *status is an error. */
 static const char *rewrite_header(struct tr_rewriter *r, const char *p, const char *end, bool last,
                                   int *status)
 {
     const char *line[MOST_HEADERS];
     size_t lines = 0, newlines = 0, capacity = 0;
-    for (size_t wanted = tr_min_size(r->header, MOST_HEADERS); lines < wanted && p < end;) {
-        bool dropped = line_is_blank(p, end) || (*p && *p == r->d.comment);
+    const size_t names = tr_min_size(r->header, MOST_HEADERS);
+    for (bool units = r->d.units; (lines < names || units) && p < end;) {
+        bool dropped = line_is_blank(r, p, end) || (*p && *p == r->d.comment);
+        if (!dropped && lines == names) units = false, dropped = true;
         if (!dropped) line[lines++] = r->d.delimiter == ' ' ? tr_skip_blanks(p) : p;
         if (dropped) newlines++, p = behind_newline(p, end, last);
         else p = header_end(r, p, end, last, &newlines);
         if (!p || (p == end && !last)) return NULL;
     }
     TR_FREED char *name = NULL;
+    *status = reserve(r, newlines);
+    if (*status != TR_OK) return NULL;
+    for (; newlines > 1; newlines--) r->out[r->out_n++] = '\n';
     *status = TR_GROW(&name, &capacity, (size_t)(end - line[0]) + MOST_HEADERS + 1);
     for (bool more = true; more && *status == TR_OK;) {
         size_t n = 0;
@@ -493,10 +497,9 @@ static const char *rewrite_header(struct tr_rewriter *r, const char *p, const ch
         name[n] = '\0';
         *status = header_put_name(r, name, n);
     }
-    if (*status == TR_OK) *status = reserve(r, newlines);
+    if (*status == TR_OK) *status = reserve(r, 1);
     if (*status != TR_OK) return NULL;
-    memset(r->out + r->out_n, '\n', newlines);
-    r->out_n += newlines;
+    r->out[r->out_n++] = '\n';
     r->header = 0;
     return p;
 }
@@ -507,13 +510,85 @@ static const char *rewrite_special(struct tr_rewriter *r, const char *p, const c
 {
     const char *behind = behind_newline(p, end, last);
     if (!behind) return NULL;
-    bool blank = line_is_blank(p, end), comment = *p && *p == r->d.comment;
-    if (r->skip == 0 && !blank && !comment && !(r->units && r->header == 0))
+    bool blank = line_is_blank(r, p, end), comment = *p && *p == r->d.comment;
+    if (r->skip == 0 && !blank && !comment)
         return r->header > 0 ? rewrite_header(r, p, end, last, status) : p;
     if (r->skip > 0) r->skip--;
-    else if (!blank && !comment) r->units = false;
     if (behind[-1] == '\n') r->out[r->out_n++] = '\n'; /* rewrite_lines() has reserved a byte */
     return behind;
+}
+
+/* Copies the content of a field in double quotes up to the quote that closes, and advances *out. Returns NULL if that is not simple. */
+static inline const char *copy_quoted(const struct tr_rewriter *r, const char *p, const char *end, char **out)
+{
+    const char *begin = p;
+    char *to = *out;
+    for (;;) {
+        while (!r->quote_stop[(unsigned char)*p]) *to++ = *p++;
+        if (p + 2 >= end) return NULL;
+        if (*p == '\n') {
+            if (!r->d.newlines || p - begin > LONGEST_QUOTED) return NULL;
+            if (to > *out && to[-1] == '\r') to--;
+            *to++ = TR_QUOTED_NEWLINE;
+            p++;
+            continue;
+        }
+        *to++ = *p++;
+        if (*p != '"') break;
+        *to++ = *p++;
+    }
+    *out = to;
+    return p + (*p == '\r' && p[1] == '\n');
+}
+
+/* Copies a field without quotes, and advances *out. A number may have a decimal comma. Returns its end; NULL if it is not simple. */
+static inline const char *copy_unquoted(const struct tr_rewriter *r, const char *p, char **out)
+{
+    char *to = *out;
+    if (!r->numbers || *p > '9' || *p < '+') {
+        while (!r->stop[(unsigned char)*p]) *to++ = *p++;
+    } else {
+        bool comma = false;
+        if (*p == '-' || *p == '+') *to++ = *p++;
+        for (; !r->stop[(unsigned char)*p]; p++) {
+            bool mark = *p == ',' && !comma;
+            comma |= mark;
+            *to++ = mark ? '.' : *p;
+            if (!tr_is_digit(*p) && !mark) return NULL;
+        }
+    }
+    if (*p == '\n' && to > *out && to[-1] == '\r') to--;
+    *out = to;
+    return p;
+}
+
+/* Rewrites fields as long as they are simple: of any dialect, but without escapes, blanks at the begin, dropped lines and forms. The
+ * buffer has room for the text from p on. Returns the begin of the first field that is not simple. */
+static const char *rewrite_simple(struct tr_rewriter *r, const char *p, const char *end)
+{
+    char *to = r->out + r->out_n;
+    bool first = r->field == 0;
+    while (p < end && !(first && *p == r->d.comment) && !r->slow[(unsigned char)*p]) {
+        char *field = to;
+        const char *next;
+        if (*p == '"') {
+            *to++ = '"';
+            next = copy_quoted(r, p + 1, end, &to);
+        } else {
+            next = copy_unquoted(r, p, &to);
+        }
+        if (!next || next >= end || (*next != '\n' && *next != r->d.delimiter)) {
+            to = field;
+            break;
+        }
+        first = *next == '\n';
+        *to++ = first ? '\n' : r->separator;
+        r->field = !first;
+        p = next + 1;
+    }
+    r->open = r->field > 0;
+    r->out_n = (size_t)(to - r->out);
+    return p;
 }
 
 /* Rewrites all complete fields. */
@@ -524,9 +599,10 @@ static int rewrite_lines(struct tr_rewriter *r, bool last)
     r->in[r->in_n] = '\n';
     while (p < end || (last && r->open)) {
         struct span s;
-        TR_TRY(reserve(r, 1));
+        TR_TRY(reserve(r, (size_t)(end - p) + 1));
+        if (r->simple && r->skip == 0 && r->header == 0 && (p = rewrite_simple(r, p, end)) == end) break;
         if (r->field == 0 &&
-            (r->skip > 0 || r->header > 0 || r->units || (unsigned char)*p <= ' ' || *p == r->d.comment)) {
+            (r->skip > 0 || r->header > 0 || (unsigned char)*p <= ' ' || *p == r->d.comment)) {
             const char *behind = rewrite_special(r, p, end, last, &status);
             TR_TRY(status);
             if (!behind) break;
@@ -572,8 +648,11 @@ int tr_rewriter_open(const struct tr_dialect *d, const struct tr_column_form *fo
     r->numbers = d->decimal == ',' || d->thousands;
     r->skip = d->skip_lines;
     r->header = d->header < TR_DIALECT_COUNT ? d->header : 0;
-    r->units = d->units;
-    const char stops[] = {'\n', d->delimiter, d->delimiter == ' ' ? '\t' : '\n'};
+    r->simple = forms == 0 && !strchr(" :", d->delimiter) && !d->thousands && !d->escape;
+    for (const char *c = r->numbers ? " \t\r\n\"" : " \t\r\n"; *c; c++) r->slow[(unsigned char)*c] = true;
+    if (d->quote != '"') r->slow['"'] = r->slow[(unsigned char)d->quote] = true;
+    r->slow[(unsigned char)d->delimiter] = false; /* an empty field */
+    const char stops[] = {'\n', d->delimiter, d->delimiter == ' ' ? '\t' : r->separator};
     const char quote_stops[] = {'\n', d->quote ? d->quote : '\n', d->escape ? d->escape : '\n'};
     for (size_t i = 0; i < sizeof stops; i++) {
         r->stop[(unsigned char)stops[i]] = true;
