@@ -12,6 +12,7 @@
 #include "data/dataset.h"
 #include "data/names.h"
 #include "data/schema.h"
+#include "job/schema.h"
 #include "ranks/ranks.h"
 #include "store/h5.h"
 #include "table/table.h"
@@ -41,17 +42,12 @@ static const size_t size_of[] = {
 static int field_note(tr_fields *f, const char *name)
 {
     const tr_job *job = f->tr->job;
-    struct tr_job_list *list = &f->name;
-    size_t capacity = list->n;
-    for (size_t i = 0; i < list->n; i++)
-        if (strcmp(list->item[i], name) == 0)
+    for (size_t i = 0; i < f->name.n; i++)
+        if (strcmp(f->name.item[i], name) == 0)
             return tr_fail(TR_ERR_CONFIG, "%s: %s: field %s is listed twice",
                            job->own ? job->path : tr_job_where(job, "model.plugin"),
                            job->own ? "the program's class" : "model.plugin", name);
-    if ((list->n & (list->n - 1)) == 0) TR_TRY(TR_GROW(&list->item, &capacity, list->n ? 2 * list->n : 1));
-    TR_TRY(tr_copy_string(name, &list->item[list->n]));
-    list->n++;
-    return TR_OK;
+    return tr_job_append(&f->name, name);
 }
 
 bool tr_fields_read(const tr_fields *f)
@@ -708,8 +704,7 @@ int tr_model_check_fields(tr_context *tr, const tr_model_class *class, void *mod
 {
     struct tr_fields f = {.model = model, .tr = tr, .checks = true};
     int status = class->fields(model, &f);
-    for (size_t i = 0; i < f.name.n; i++) free(f.name.item[i]);
-    free(f.name.item);
+    tr_job_list_free(&f.name);
     return status;
 }
 

@@ -282,7 +282,7 @@ static void query_note_unknown(const tr_query *q)
 /* Reads the files, which are searched in data.folders of the job that trained the model. */
 static int query_read_files(tr_query *q)
 {
-    char **path;
+    TR_FREED char **path = NULL;
     size_t n = q->ask->files;
     int status = TR_OK;
     if (!q->model->job) return tr_read_rows(q->ask->file, n, &q->rows, query_use_rows, q);
@@ -291,7 +291,6 @@ static int query_read_files(tr_query *q)
         status = tr_data_find(q->model->job, q->ask->file[i], &path[i]);
     if (status == TR_OK) status = tr_read_rows(path, n, &q->rows, query_use_rows, q);
     for (size_t i = 0; i < n; i++) free(path[i]);
-    free(path);
     return status;
 }
 
@@ -505,11 +504,10 @@ int tr_model_ask(struct tr_model *model, const struct tr_ask *ask)
     bool takes_part = rank == 0 || (!model->class->answer && !ask->offset);
     if (status == TR_OK && takes_part) status = query_run(&q);
     if (ask->tr) {
-        char *piece = NULL;
+        TR_FREED char *piece = NULL;
         if (status == TR_OK) status = TR_NEW(&piece, PIECE);
         status = tr_agree(ask->tr, status);
         if (status == TR_OK) status = query_move_printed(&q, piece);
-        free(piece);
         uint64_t counts[] = {q.unknown, q.counts.unlabelled, q.counts.malformed, q.counts.empty};
         int counted = tr_all_reduce(ask->tr, TR_SET_ALL, TR_SUM, TR_I64, counts, 4);
         q.unknown = counts[0];

@@ -109,8 +109,8 @@ static int saved_ask(const struct tr_schema *data, const tr_saved_values *v, str
 static int saved_find_numbers(tr_context *tr, tr_saved_values *v)
 {
     const struct tr_schema *data = tr_store_schema(tr);
-    struct tr_counted *asked = NULL;
-    uint32_t **number = NULL;
+    TR_FREED struct tr_counted *asked = NULL;
+    TR_FREED uint32_t **number = NULL;
     if (!data || !data->dictionary) return TR_OK;
     int status = saved_ask(data, v, &asked);
     if (status == TR_OK) status = TR_NEW(&number, data->n);
@@ -125,8 +125,6 @@ static int saved_find_numbers(tr_context *tr, tr_saved_values *v)
         if (asked) free((void *)(uintptr_t)asked[c].count);
         if (number) free(number[c]);
     }
-    free(asked);
-    free(number);
     return status;
 }
 

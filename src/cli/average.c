@@ -246,8 +246,8 @@ static int average_report(struct tr_average *a, size_t i, const struct tr_model 
 static int average_ask(struct tr_average *a, size_t i)
 {
     const char *folder = a->of[i < a->n ? i : a->by]->output;
-    struct tr_model m;
-    tr_query *q = NULL;
+    TR_CLOSED_BY(tr_model_close) struct tr_model m = {0};
+    TR_CLOSED_BY(tr_query_close) tr_query *q = NULL;
     TR_TRY(tr_agree(a->tr, tr_model_open(folder, NULL, &m)));
     int status = tr_query_open(&m, &a->ask, &q);
     if (status == TR_OK && !tr_schema_agrees(a->data->state->schema, m.schema))
@@ -256,12 +256,9 @@ static int average_ask(struct tr_average *a, size_t i)
             "%s: an average is of models whose columns are numbers, and in the same order as in data.test",
             a->task->first);
     if (status == TR_OK && i < a->n) status = average_predict(a, &m, q, folder);
-    status = tr_agree(a->tr, status);
-    if (status == TR_OK) status = average_evaluate(a, &m, q, i < a->n ? a->out : a->mean);
-    if (status == TR_OK) status = average_report(a, i, &m, q);
-    tr_query_close(&q);
-    tr_model_close(&m);
-    return status;
+    TR_TRY(tr_agree(a->tr, status));
+    TR_TRY(average_evaluate(a, &m, q, i < a->n ? a->out : a->mean));
+    return average_report(a, i, &m, q);
 }
 
 static int average_train(void *model)

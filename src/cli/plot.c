@@ -132,10 +132,10 @@ struct range {
 /* Draws events of a run in the colour of its curve: a restart is a line of full height, a checkpoint a short line at the bottom. */
 static void plot_marks(FILE *script, const struct plot *p, int run)
 {
-    char *path, line[4096];
+    TR_FREED char *path = NULL;
+    char line[4096];
     if (tr_format(&path, "%s/events.csv", p->run[run]) != TR_OK) return;
     FILE *file = fopen(path, "re");
-    free(path);
     while (file && fgets(line, sizeof line, file)) {
         char *rest = line, *field[6] = {""};
         for (int i = 0; i < 6 && rest; i++) field[i] = strsep(&rest, ",");
@@ -182,12 +182,12 @@ static double sum_columns(const double *column, struct columns of)
 static int plot_points(FILE *script, const struct plot *p, const struct curve *curve, int run,
                        struct range *x, struct range *y)
 {
-    char *path, line[4096];
+    TR_FREED char *path = NULL;
+    char line[4096];
     double column[COLUMNS + 1], scale = curve->by_rows ? tr_run_number(p->run[run], "rows") : 1;
     bool header = true;
     TR_TRY(tr_format(&path, "%s/metrics.csv", p->run[run]));
     FILE *file = fopen(path, "re");
-    free(path);
     if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: no run: there is no metrics.csv in it", p->run[run]);
     p->has[run] = false;
     if (script) fprintf(script, "$%s%d << end\n", curve_names[curve - curves], run);
@@ -271,10 +271,10 @@ static int plot_command(struct tr_arguments *arguments, void *given)
     struct tr_drawing drawing = {.script = NULL};
     p->run = arguments->word;
     p->runs = (int)arguments->words;
-    TR_TRY(TR_NEW(&p->has, arguments->words));
-    int status = tr_drawing_close(&drawing, plot_write(&drawing, p));
-    free(p->has);
-    return status;
+    TR_FREED bool *has = NULL;
+    TR_TRY(TR_NEW(&has, arguments->words));
+    p->has = has;
+    return tr_drawing_close(&drawing, plot_write(&drawing, p));
 }
 
 static const struct tr_argument plot_arguments[] = {

@@ -36,7 +36,7 @@ struct task_rows {
 /* Finds the sets of rows that several tasks use. Sets r->of and r->n. */
 static int rows_find_sets(const tr_job *job, const bool *wanted, struct task_rows *r)
 {
-    char **key;
+    TR_FREED char **key = NULL;
     int status = TR_OK, *of = r->of; /* of[i] is first a task with the rows of task i, later its set */
     TR_TRY(TR_NEW(&key, job->tasks));
     for (size_t i = 0; i < job->tasks && status == TR_OK; i++) {
@@ -51,7 +51,6 @@ static int rows_find_sets(const tr_job *job, const bool *wanted, struct task_row
         of[i] = (int)first;
     }
     for (size_t i = 0; i < job->tasks; i++) free(key[i]);
-    free(key);
     for (size_t i = 0; i < job->tasks && status == TR_OK; i++) {
         int users = 0;
         for (size_t k = i; k < job->tasks && of[i] == (int)i; k++) users += of[k] == (int)i;
@@ -133,13 +132,12 @@ static void rows_close_set(tr_context *world, struct set *set)
 
 static int rows_read_set(tr_context *world, int number, struct set *set)
 {
-    int *rank, n = 0;
+    TR_FREED int *rank = NULL;
+    int n = 0;
     TR_TRY(TR_NEW(&rank, (size_t)world->size));
     for (int i = 0; i < world->size; i++)
         if (world->node_of[i] == world->node_of[world->rank]) rank[n++] = i;
-    int status = tr_ranks_start_team(world, rank, n, number, &set->node);
-    free(rank);
-    TR_TRY(status);
+    TR_TRY(tr_ranks_start_team(world, rank, n, number, &set->node));
     set->node->lent = true;
     set->node->quiet = true;
     TR_TRY(tr_context_assign(set->node, &set->job));
@@ -511,7 +509,7 @@ static int start_tasks(void *state)
                       d->schedule->task[t->because].state == TR_TASK_FAILED ? "failed" : "was not run");
     }
     note_status(d, tr_tasks_folder_renew(d->folder, true));
-    /* frees the sets of rows that no task will use again, on all ranks. */
+    /* frees the sets of rows that no task will use again, on all ranks */
     const struct tr_schedule *s = d->schedule;
     for (int i = 0; i < d->rows.n; i++) {
         bool wanted = false;

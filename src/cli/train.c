@@ -80,14 +80,12 @@ static int train_job(int argc, char **argv, const struct tr_run_options *options
 int tr_train(const struct tr_arguments *arguments, const struct tr_run_options *options)
 {
     static char name[] = "trireme train";
-    char **argv;
+    TR_FREED char **argv = NULL;
     int status = TR_NEW(&argv, arguments->words + (size_t)arguments->settings + 2);
     if (status != TR_OK) return tr_complain(status);
     argv[0] = name; /* tr_context_read() expects the name of the program in argv[0] */
     if (options->explain) tr_explain_settings();
-    status = train_job(tr_arguments_join(arguments, argv), argv, options);
-    free(argv);
-    return status;
+    return train_job(tr_arguments_join(arguments, argv), argv, options);
 }
 
 static int train_command(struct tr_arguments *arguments, void *options)

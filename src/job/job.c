@@ -88,8 +88,7 @@ void tr_job_free_stages(struct tr_job_stage *stage, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         values_free(tr_job_stage_values(&stage[i]));
-        free(stage[i].name);
-        free(stage[i].first);
+        TR_FREE_ALL(stage[i].name, stage[i].first);
     }
     free(stage);
 }
@@ -101,22 +100,16 @@ void tr_job_free(struct tr_job *job)
     for (size_t i = 0; i < job->tasks; i++) {
         values_free(tr_job_task_values(&job->task[i]));
         tr_job_free(job->task[i].job);
-        free(job->task[i].name);
-        free(job->task[i].first);
+        TR_FREE_ALL(job->task[i].name, job->task[i].first);
     }
     free(job->task);
     values_free(tr_job_values(job));
     for (size_t i = 0; i < job->settings; i++) {
         tr_job_list_free(&job->setting[i].value);
-        free(job->setting[i].key);
-        free(job->setting[i].where);
+        TR_FREE_ALL(job->setting[i].key, job->setting[i].where);
     }
-    free(job->setting);
-    free(job->options);
-    free((void *)(uintptr_t)job->type_key.words);
-    free((void *)(uintptr_t)job->method_key.words);
-    free(job->path);
-    free(job);
+    TR_FREE_ALL(job->setting, job->options, (void *)(uintptr_t)job->type_key.words,
+                (void *)(uintptr_t)job->method_key.words, job->path, job);
 }
 
 /* The place of a setting in messages: "jobs/x.yaml:12", or the command line for line 0. */

@@ -215,17 +215,15 @@ static int load_plugin(struct tr_job *job, const struct tr_job_setting *s,
 {
     const char *path = s->value.item[0], *slash = strrchr(job->path, '/');
     bool by_file = *path != '/' && !s->commanded && slash;
-    char *whole, *real;
+    TR_FREED char *whole = NULL;
     TR_TRY(by_file ? tr_format(&whole, "%.*s/%s", (int)(slash - job->path), job->path, path)
                    : tr_format(&whole, "%s%s", *path == '/' ? "" : "./", path));
-    int status = plugin_load(whole, s->where, class);
-    real = status == TR_OK ? realpath(whole, NULL) : NULL;
-    free(whole);
-    if (real) {
-        free(s->value.item[0]);
-        s->value.item[0] = real;
-    }
-    return status;
+    TR_TRY(plugin_load(whole, s->where, class));
+    char *real = realpath(whole, NULL);
+    if (!real) return TR_OK;
+    free(s->value.item[0]);
+    s->value.item[0] = real;
+    return TR_OK;
 }
 
 /* Sets model.type or solve.method, whose possible words depend on the job. otherwise: the default. */

@@ -448,14 +448,13 @@ static int set_list(const struct tr_job_slot *slot, const struct tr_job_setting 
         status = set_text(slot, s, name, items->item[i]);
     tr_job_list_free(&parsed.value);
     while (!whole && text && status == TR_OK) {
-        char *copy;
+        TR_FREED char *copy = NULL;
         text += strspn(text, " ");
         const char *comma = strchr(text, ',');
         size_t n = comma ? (size_t)(comma - text) : strlen(text);
         while (n > 0 && text[n - 1] == ' ') n--;
         TR_TRY(tr_format(&copy, "%.*s", (int)n, text));
         status = set_text(slot, s, name, copy);
-        free(copy);
         text = comma ? comma + 1 : NULL;
     }
     return status;

@@ -288,8 +288,7 @@ struct residuals {
 
 static void residuals_free(struct residuals *r)
 {
-    free(r->unit);
-    free(r->value);
+    TR_FREE_ALL(r->unit, r->value);
 }
 
 /* Returns whether updates of the table may have residuals. Residuals belong to the views of a rank, and are restored if the layout
@@ -672,9 +671,8 @@ struct lists {
 
 static void lists_free(struct lists *l)
 {
-    void *memory[] = {l->place, l->length, l->begin, l->column, l->value};
     order_free(&l->order);
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
+    TR_FREE_ALL(l->place, l->length, l->begin, l->column, l->value);
 }
 
 /* Writes or restores an array of the rows: lengths (kind rows), or columns or values (kind lists). Writing lists takes ownership of

@@ -254,7 +254,8 @@ static int merge_rounds_open(tr_context *tr, MPI_Comm comm, int server, const st
     MPI_Request request;
     MPI_Iallgather(&server, 1, MPI_INT, r->server, 1, MPI_INT, comm, &request);
     tr_wait_alone(tr, &request, "all ranks to open the merge of a table");
-    struct units held = {0}; /* before the first round: the units of this rank's keys */
+    /* before the first round: the units of this rank's keys. TR_FREED frees the first member */
+    TR_FREED struct units held = {0};
     for (uint32_t c = 0; c < r->chunks; c++)
         for (int p = 0; p < r->size; p++) held.n += rounds_own(r, p, c).n;
     TR_TRY(TR_NEW(&held.number, held.n));
@@ -265,14 +266,13 @@ static int merge_rounds_open(tr_context *tr, MPI_Comm comm, int server, const st
             for (uint32_t i = 0; i < own.n; i++)
                 held.number[held.n++] = unit_number(r, p, own.segment->position[own.first + i]);
         }
-    int first = 0, end = r->size, status = TR_OK;
+    int first = 0, end = r->size;
     do {
-        status = round_plan(tr, comm, r, first, end, &held);
+        TR_TRY(round_plan(tr, comm, r, first, end, &held));
         first = r->round[r->n - 1].first;
         end = r->round[r->n - 1].end;
-    } while (status == TR_OK && end - first > 1);
-    free(held.number);
-    return status;
+    } while (end - first > 1);
+    return TR_OK;
 }
 
 static void merge_rounds_close(struct rounds *r)

@@ -172,7 +172,7 @@ static int scan_folder(struct tr_watched_runs *w, int above, const char *name, c
     }
     for (struct dirent *e; status == TR_OK && (e = readdir(folder)) != NULL;) {
         struct stat found;
-        char *subpath = NULL, *subid = NULL;
+        TR_FREED char *subpath = NULL, *subid = NULL;
         w->cut = w->cut || ++w->entries > MOST_ENTRIES;
         if (w->cut) break;
         int file = tr_watched_file_number(e->d_name);
@@ -185,8 +185,6 @@ static int scan_folder(struct tr_watched_runs *w, int above, const char *name, c
         status = tr_format(&subpath, "%s/%s", path, e->d_name);
         if (status == TR_OK) status = tr_format(&subid, "%s/%s", id, e->d_name);
         if (status == TR_OK) status = scan_folder(w, fd, e->d_name, subid, subpath, depth + 1);
-        free(subpath);
-        free(subid);
     }
     if (status == TR_OK && (has[STATUS] || has[METRICS] || has[SUMMARY]))
         status = scan_run(w, fd, has, id, path);

@@ -850,16 +850,15 @@ static int kmeans_predict(void *model, tr_query *q, const tr_records *records, d
 {
     struct tr_kmeans *m = model;
     const tr_batch *rows = &records->rows;
-    struct tr_assigned to;
+    TR_CLOSED_BY(tr_assigned_close) struct tr_assigned to = {0};
     bool distance = wants_distance(q);
-    int status = tr_assigned_open(&m->asked, rows, false, &to);
-    if (status == TR_OK) tr_assign(&m->asked, rows, 0, rows->n, &to, NULL, NULL);
-    for (size_t i = 0; i < rows->n && status == TR_OK; i++) {
+    TR_TRY(tr_assigned_open(&m->asked, rows, false, &to));
+    tr_assign(&m->asked, rows, 0, rows->n, &to, NULL, NULL);
+    for (size_t i = 0; i < rows->n; i++) {
         *out++ = to.label[i];
         if (distance) *out++ = sqrt(tr_distance(&m->asked, rows, i, to.label[i]));
     }
-    tr_assigned_close(&to);
-    return status;
+    return TR_OK;
 }
 
 /* ================ evaluate ================ */

@@ -260,12 +260,12 @@ static void start_lower(struct pool *p, const tr_batch *centres, size_t c)
 /* Updates p->least and p->which with the centres first .. last - 1. */
 static int lower_by_many(struct pool *p, const tr_batch *from, size_t first, size_t last)
 {
-    struct tr_centres c;
-    struct tr_assigned a = {0};
+    TR_CLOSED_BY(tr_centres_close) struct tr_centres c = {0};
+    TR_CLOSED_BY(tr_assigned_close) struct tr_assigned a = {0};
     if (first == last) return TR_OK;
-    int status = tr_centres_open(last - first, p->here, p->m->sparse, &c);
-    if (status == TR_OK) status = tr_assigned_open(&c, p->rows, false, &a);
-    for (size_t j = 0; j < c.k && status == TR_OK; j++) {
+    TR_TRY(tr_centres_open(last - first, p->here, p->m->sparse, &c));
+    TR_TRY(tr_assigned_open(&c, p->rows, false, &a));
+    for (size_t j = 0; j < c.k; j++) {
         if (!c.sparse) {
             memcpy(c.value + j * c.columns, from->dense + (first + j) * c.columns,
                    c.columns * sizeof *c.value);
@@ -277,18 +277,16 @@ static int lower_by_many(struct pool *p, const tr_batch *from, size_t first, siz
         for (size_t at = 0; at < p->here; at++) c.value[at * c.width + j] = p->spread[at];
         spread_centre(p, from, first + j, true);
     }
-    if (status == TR_OK) status = tr_centres_ready(&c);
-    if (status == TR_OK) tr_assign(&c, p->rows, 0, p->rows->n, &a, NULL, NULL);
-    for (size_t i = 0; i < p->rows->n && status == TR_OK; i++) {
+    TR_TRY(tr_centres_ready(&c));
+    tr_assign(&c, p->rows, 0, p->rows->n, &a, NULL, NULL);
+    for (size_t i = 0; i < p->rows->n; i++) {
         double d = tr_distance(&c, p->rows, i, a.label[i]);
         if (p->m->sparse && d < 0x1p-40 * p->square[i]) d = 0;
         if (!(d < p->least[i])) continue;
         p->least[i] = d;
         p->which[i] = (uint32_t)first + a.label[i];
     }
-    tr_centres_close(&c);
-    tr_assigned_close(&a);
-    return status;
+    return TR_OK;
 }
 
 /* Draws a row of this rank with probability proportional to weight × squared distance (to weight if there is no centre yet).
@@ -424,21 +422,20 @@ static int start_parallel(struct tr_kmeans *m)
 /* Selects the first distinct rows of the files. Sparse rows are converted if training uses dense rows. */
 static int start_first(struct tr_kmeans *m)
 {
-    tr_batch *rows = NULL;
+    TR_CLOSED_BY(tr_batch_free) tr_batch *rows = NULL;
     TR_FREED float *dense = NULL;
     TR_TRY(TR_NEW(&dense, (size_t)m->columns));
     TR_TRY(tr_data_first_rows(m->train.data, m->k, true, &rows));
-    int status = rows->n < m->k ? start_too_few(m, rows->n) : TR_OK;
+    if (rows->n < m->k) return start_too_few(m, rows->n);
     bool converts = !m->sparse && !rows->dense;
     const tr_batch one = {.n = 1, .dense = dense};
-    for (size_t j = 0; j < m->k && status == TR_OK; j++) {
+    for (size_t j = 0; j < m->k; j++) {
         if (converts) memset(dense, 0, (size_t)m->columns * sizeof *dense);
         for (uint64_t i = converts ? rows->begin[j] : 0; converts && i < rows->begin[j + 1]; i++)
             dense[rows->column[i]] = tr_value_at(rows, i);
-        status = start_append(&m->start, converts ? &one : rows, NULL, m->columns, converts ? 0 : j);
+        TR_TRY(start_append(&m->start, converts ? &one : rows, NULL, m->columns, converts ? 0 : j));
     }
-    tr_batch_free(&rows);
-    return status;
+    return TR_OK;
 }
 
 /* ---- centres of another model ---- */

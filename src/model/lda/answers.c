@@ -476,7 +476,7 @@ int tr_lda_inspect(void *lda, tr_query *query)
 {
     enum { TOP = 10 }; /* words per topic without --top */
     struct tr_lda *m = lda;
-    struct tr_lda_vocabulary given = {0};
+    TR_CLOSED_BY(tr_lda_vocabulary_close) struct tr_lda_vocabulary given = {0};
     const char *path = tr_query_text(query, "--vocabulary");
     if (path) TR_TRY(tr_lda_vocabulary_read(path, m->words, &given));
     uint64_t occurring = 0;
@@ -494,8 +494,6 @@ int tr_lda_inspect(void *lda, tr_query *query)
     tr_line(query, "beta", "%.4g", m->beta);
     tr_line(query, "trained on", "%" PRIu64 " documents, %" PRIu64 " tokens", m->documents, m->tokens);
     if (isfinite(m->last.objective)) tr_line(query, "log p", "%.6g a token", m->last.objective);
-    int status =
-        show_topics(m, query, path ? &given : &m->vocabulary, (size_t)tr_query_number(query, "--top", TOP));
-    tr_lda_vocabulary_close(&given);
-    return status;
+    return show_topics(m, query, path ? &given : &m->vocabulary,
+                       (size_t)tr_query_number(query, "--top", TOP));
 }

@@ -53,12 +53,10 @@ static bool lda_works(const struct tr_lda *m)
 static int read_vocabulary(struct tr_lda *m)
 {
     const char *const *files;
-    char *path;
+    TR_FREED char *path = NULL;
     if (tr_job_files(m->job, "data.vocabulary", &files) == 0) return TR_OK;
     TR_TRY(tr_data_find(m->job, files[0], &path));
-    int status = tr_lda_vocabulary_read(path, m->words, &m->vocabulary);
-    free(path);
-    return status;
+    return tr_lda_vocabulary_read(path, m->words, &m->vocabulary);
 }
 
 /* Returns whether the words of a block are placed on few servers. This is useful for several groups, which pull and push whole

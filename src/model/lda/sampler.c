@@ -576,8 +576,8 @@ void tr_lda_start(struct tr_lda_sampler *s)
 int tr_lda_topics(struct tr_lda_sampler *s, const uint64_t *begin, void *topics, bool restore)
 {
     int bytes = s->topic_bytes;
-    uint64_t *
-        next; /* next[l], where the record of a document begins at line l: index in `topics` of the document's next topic */
+    /* next[l], where the record of a document begins at line l: index in `topics` of the document's next topic */
+    TR_FREED uint64_t *next = NULL;
     TR_TRY(TR_NEW(&next, s->lines));
     for (uint64_t d = 0; d < s->documents; d++) next[s->line[d]] = begin[d] * (4 / (uint64_t)bytes);
     for (uint64_t w = 0; w < s->layout->words; w++) {
@@ -588,7 +588,6 @@ int tr_lda_topics(struct tr_lda_sampler *s, const uint64_t *begin, void *topics,
             else set(topics, bytes, at, topic_of(s, i));
         }
     }
-    free(next);
     return TR_OK;
 }
 

@@ -225,15 +225,14 @@ void tr_scorer_add(struct tr_scorer *s, size_t outputs, size_t n, float *score, 
 
 int tr_trees_score(const struct tr_trees *m, const struct tr_binned *rows, size_t first, float *score)
 {
-    struct tr_scorer *s = NULL;
-    int status = tr_scorer_open(&m->forest, first, (size_t)m->columns, &s);
-    for (size_t i = 0; i < rows->n && status == TR_OK; i += TR_SIDE) {
+    TR_CLOSED_BY(tr_scorer_close) struct tr_scorer *s = NULL;
+    TR_TRY(tr_scorer_open(&m->forest, first, (size_t)m->columns, &s));
+    for (size_t i = 0; i < rows->n; i += TR_SIDE) {
         size_t n = tr_min_size(TR_SIDE, rows->n - i);
         scorer_read_binned(s, &m->bins, rows, i, n);
         tr_scorer_add(s, (size_t)m->outputs, n, score + i, rows->n);
     }
-    tr_scorer_close(&s);
-    return status;
+    return TR_OK;
 }
 
 /* ================ contributions ================ */

@@ -461,34 +461,30 @@ static void arrays_resize(struct tr_trees *m, struct node_arrays *a, const uint6
 
 int tr_trees_keep(struct tr_trees *m, tr_snapshot *s)
 {
-    struct node_arrays a = {0};
+    TR_CLOSED_BY(arrays_free) struct node_arrays a = {0};
     tr_member list[ARRAYS];
     bool restores = tr_snapshot_restores(s);
-    int status = restores ? TR_OK : arrays_from_forest(m, &a);
+    if (!restores) TR_TRY(arrays_from_forest(m, &a));
     uint64_t size[3] = {m->forest.trees, m->forest.nodes, a.categories};
-    if (status == TR_OK) status = tr_snapshot_common(s, "sizes", TR_I64, 3, size);
+    TR_TRY(tr_snapshot_common(s, "sizes", TR_I64, 3, size));
     arrays_resize(m, &a, size);
     arrays_list(m, &a, list);
-    if (status == TR_OK) status = tr_members_keep(s, list, ARRAYS);
-    if (status == TR_OK && restores) status = arrays_to_forest(m, &a);
-    arrays_free(&a);
-    return status;
+    TR_TRY(tr_members_keep(s, list, ARRAYS));
+    return restores ? arrays_to_forest(m, &a) : TR_OK;
 }
 
 int tr_trees_broadcast(struct tr_trees *m)
 {
-    struct node_arrays a = {0};
+    TR_CLOSED_BY(arrays_free) struct node_arrays a = {0};
     tr_member list[ARRAYS];
     bool root = tr_rank(m->tr) == 0;
-    int status = tr_agree(m->tr, root ? arrays_from_forest(m, &a) : TR_OK);
+    TR_TRY(tr_agree(m->tr, root ? arrays_from_forest(m, &a) : TR_OK));
     uint64_t size[3] = {m->forest.trees, m->forest.nodes, a.categories};
-    if (status == TR_OK) status = tr_broadcast(m->tr, TR_SET_ALL, 0, size, sizeof size);
+    TR_TRY(tr_broadcast(m->tr, TR_SET_ALL, 0, size, sizeof size));
     arrays_resize(m, &a, size);
     arrays_list(m, &a, list);
-    if (status == TR_OK) status = tr_members_send(m->tr, list, ARRAYS);
-    if (status == TR_OK) status = tr_agree(m->tr, root ? TR_OK : arrays_to_forest(m, &a));
-    arrays_free(&a);
-    return status;
+    TR_TRY(tr_members_send(m->tr, list, ARRAYS));
+    return tr_agree(m->tr, root ? TR_OK : arrays_to_forest(m, &a));
 }
 
 /* ---- model.h5 ---- */
@@ -520,7 +516,7 @@ static int model_check_trees(const struct tr_trees *m)
 int tr_trees_fields(void *model, tr_fields *f)
 {
     struct tr_trees *m = model;
-    struct node_arrays a = {0};
+    TR_CLOSED_BY(arrays_free) struct node_arrays a = {0};
     tr_member list[ARRAYS];
     bool reads = tr_fields_read(f);
     uint64_t trees = m->forest.trees, nodes = m->forest.nodes, label_column = (uint64_t)m->label_column;
@@ -552,15 +548,14 @@ int tr_trees_fields(void *model, tr_fields *f)
         return model_refuse("trees, nodes, outputs and columns do not match");
     if (tr_trees_classify(m) && m->labels != (m->outputs > 1 ? m->outputs : 2))
         return model_refuse("labels_known does not match outputs");
-    int status = reads ? TR_OK : arrays_from_forest(m, &a);
     if (reads) a.categorical = tr_fields_have(f, "categories");
-    if (status == TR_OK && a.categorical) status = tr_field_count(f, "categories", &a.categories);
+    else TR_TRY(arrays_from_forest(m, &a));
+    if (a.categorical) TR_TRY(tr_field_count(f, "categories", &a.categories));
     arrays_list(m, &a, list);
-    if (status == TR_OK) status = tr_field_members(f, list, ARRAYS);
-    if (status == TR_OK && reads) status = arrays_to_forest(m, &a);
-    if (status == TR_OK && reads) status = model_check_trees(m);
-    arrays_free(&a);
-    if (status != TR_OK || reads || tr_rank(m->tr) > 0) return status;
+    TR_TRY(tr_field_members(f, list, ARRAYS));
+    if (reads) TR_TRY(arrays_to_forest(m, &a));
+    if (reads) return model_check_trees(m);
+    if (tr_rank(m->tr) > 0) return TR_OK;
     const char *folder;
     TR_TRY(tr_job_string(m->job, "output", &folder));
     TR_TRY(text_write(m, folder, "model.txt", lightgbm_write));

@@ -420,15 +420,13 @@ static int open_scores(const struct tr_trees *m, const tr_data *data, float **sc
         for (size_t i = 0; i < n; i++)
             (*score)[k * n + i] = m->from_base ? 0 : (float)(m->base[k] + offset_of(data, i));
     if (m->initial == 0) return TR_OK;
-    struct tr_scorer *s = NULL;
-    int status = tr_scorer_open(&m->forest, 0, (size_t)m->columns, &s);
-    for (size_t i = 0, some;
-         status == TR_OK && (some = tr_data_ready(data, i, tr_min_size(TR_SIDE, n - i))) > 0; i += some) {
+    TR_CLOSED_BY(tr_scorer_close) struct tr_scorer *s = NULL;
+    TR_TRY(tr_scorer_open(&m->forest, 0, (size_t)m->columns, &s));
+    for (size_t i = 0, some; (some = tr_data_ready(data, i, tr_min_size(TR_SIDE, n - i))) > 0; i += some) {
         tr_scorer_read(s, &data->rows, data->keys, (size_t)m->columns, i, some);
         tr_scorer_add(s, (size_t)m->outputs, some, *score + i, n);
     }
-    tr_scorer_close(&s);
-    return status;
+    return TR_OK;
 }
 
 /* Calls open_scores(), and replaces the numbers of the data by bins. The trees of model.init need the numbers, so then scores are
