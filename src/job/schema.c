@@ -126,7 +126,8 @@ static const tr_option job_keys[] = {
      .help = "csv: rows with this label are one class, all others the other"},
     {"data.columns", TR_KIND_PAIRS, AT(data.columns), "",
      .help = "csv: types of columns, by name (or number from 1 for files without header) or pattern with * and ?: number, "
-             "category, label, weight, offset, id or ignore, as in «{age: number, '*_id': category}»; by default a column that contains a "
+             "category, date, time, label, weight, offset, id or ignore, as in «{age: number, '*_id': category}», or «{price: {type: "
+             "number, strip: $, decimal: comma, thousands: point}, day: {type: date, format: d/m/Y}}»; by default a column that contains a "
              "word is a category, and others are numbers"},
     {"data.min_count", TR_KIND_INTEGER, AT(data.min_count), "1", .least = 1,
      .help = "csv: values of a category in fewer rows are combined into the value «other»"},
