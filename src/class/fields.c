@@ -442,7 +442,8 @@ int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *n
  *
  * They are stored in the file, so that predict and evaluate accept raw tables. Attributes: table_columns (their number),
  * table_header, table_hash (number of keys of all categories; 0: they have dictionaries), table_crosses (number of crossed columns,
- * the last ones; each has five numbers in /table_crossed: how many columns it combines, and their indices). Texts: /table_names,
+ * the last ones; each has five numbers in /table_crossed: how many columns it combines, and their indices), table_notation (marks
+ * of numbers, if they are unusual). Texts: /table_names,
  * /table_labels and /table_missing. For each column: /table_types (as in data/schema.h), /table_flags (1: some numbers are missing,
  * 2: the dictionary omits some values, 4: the column is raw, 8: the mean was computed), /table_means and /table_values (size of its
  * dictionary). The values of all dictionaries follow each other: value i is the bytes begin[i] .. begin[i + 1] - 1 of
@@ -499,6 +500,11 @@ static int schema_fields(tr_fields *f, struct tr_schema *s)
     TR_TRY(schema_texts(f, "table_labels", "table_label_names", &s->labels));
     TR_TRY(schema_texts(f, "table_missing", "table_missing_words", &s->missing));
     TR_TRY(tr_field_count(f, "table_one_positive", &positive));
+    const struct tr_notation *of = &s->notation;
+    uint64_t notation = (uint64_t)(of->decimal << 16 | of->thousands << 8 | of->delimiter);
+    if (f->reader ? tr_fields_have(f, "table_notation") : notation > 0)
+        TR_TRY(tr_field_count(f, "table_notation", &notation));
+    s->notation = (struct tr_notation){(char)(notation >> 16), (char)(notation >> 8), (char)notation};
     if (tr_fields_have(f, "table_hash")) TR_TRY(tr_field_count(f, "table_hash", &s->hash));
     if (f->writer || tr_fields_have(f, "table_crossed")) TR_TRY(tr_field_count(f, "table_crosses", &crosses));
     if (crosses > 0)

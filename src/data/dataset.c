@@ -90,6 +90,7 @@ static int read_heads(tr_data *data, const tr_data *like)
     struct tr_data_state *s = data->state;
     const tr_job *job = s->tr->job;
     char said[TR_DIALECT_SAID];
+    if (like && like->state->schema) s->files.notation = like->state->schema->notation;
     TR_TRY(tr_dialects_find(&s->files, like ? like->format : (enum tr_format)job->data.format, said));
     if (*said) tr_say(s->tr, "dialect:       %s", said);
     if (like) data->format = like->format;

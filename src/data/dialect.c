@@ -242,6 +242,12 @@ int tr_dialects_find(struct tr_files *files, enum tr_format format, char said[TR
         int status = tr_dialect_sniff(piece, pieces, &files->given, &found[i], line);
         if (status != TR_OK) return tr_fail(status, "%s: %s", f->path, line);
         found[i].newlines |= files->given.newlines;
+        const struct tr_notation *like = &files->notation;
+        bool plain = found[i].decimal != ',' && !found[i].thousands && !files->given.decimal;
+        if (like->decimal && plain && found[i].delimiter == like->delimiter) { /* too few rows may show it */
+            found[i].decimal = like->decimal;
+            if (!files->given.thousands) found[i].thousands = like->thousands;
+        }
         bool big = piece->n >= 2 && memcmp(piece->text, "\xfe\xff", 2) == 0;
         if (files->given.encoding == TR_UTF16_LE && big) found[i].encoding = TR_UTF16_BE;
         if (*line && !*said) snprintf(said, TR_DIALECT_SAID, "%s: %s", tr_shown(f->path).text, line);

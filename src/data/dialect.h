@@ -47,6 +47,11 @@ struct tr_dialect {
     uint32_t header;     /* lines of names; those of several lines are joined with a blank */
 };
 
+/* The marks of numbers in a table, and its delimiter. decimal '\0': they are the usual ones. */
+struct tr_notation {
+    char decimal, thousands, delimiter;
+};
+
 /* How the fields of a column stand for numbers (data.columns). */
 enum tr_date { TR_DATE_NONE, TR_DATE_DAY, TR_DATE_TIME };
 struct tr_column_form {

@@ -49,6 +49,8 @@ struct tr_files {
     struct tr_dialect given;
     struct tr_column_form *form;
     size_t forms;
+    /* of the training data: decimal and thousands mark if they are unusual; used if the delimiter is the same */
+    struct tr_notation notation;
 };
 
 /* Expands patterns and opens every file once. A pattern is a shell glob, whose matches are sorted by bytes, or a folder: its

@@ -251,12 +251,7 @@ static int first_lines_read(const struct tr_files *files, size_t file, struct tr
     TR_TRY(first_lines_gather(files, file, text, first));
     size_t n = (size_t)(first->end - first->begin);
     first->text = n > 3 && memcmp(first->begin, "\xef\xbb\xbf", 3) == 0 ? first->begin + 3 : first->begin;
-    bool utf16 = n >= 2 && first->offset == 0 &&
-                 (memcmp(first->begin, "\xff\xfe", 2) == 0 || memcmp(first->begin, "\xfe\xff", 2) == 0);
-    if (!utf16) return TR_OK;
-    return tr_fail(TR_ERR_DATA,
-                   "%s: the text is UTF-16, expected UTF-8: convert it with iconv -f UTF-16 -t UTF-8",
-                   first->path);
+    return TR_OK;
 }
 
 int tr_format_detect(const struct tr_files *files, enum tr_format *format)

@@ -338,6 +338,7 @@ int tr_schema_archive(struct tr_archive *a, struct tr_schema **schema, struct tr
     TR_TRY(tr_archive_copy(a, &s->named, sizeof s->named));
     TR_TRY(tr_archive_copy(a, &s->label, sizeof s->label));
     TR_TRY(tr_archive_copy(a, &s->hash, sizeof s->hash));
+    TR_TRY(tr_archive_copy(a, &s->notation, sizeof s->notation));
     TR_TRY(tr_archive_copy(a, &positive, sizeof positive));
     TR_TRY(tr_archive_array(a, &s->column, s->n * sizeof *s->column));
     TR_TRY(tr_archive_array(a, &s->cross, s->crosses * sizeof *s->cross));

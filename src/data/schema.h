@@ -26,6 +26,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "data/dialect.h"
 #include "data/names.h"
 #include "data/input.h"
 #include "data/matrix.h"
@@ -154,6 +155,7 @@ struct tr_schema {
     struct tr_ids missing; /* data.missing, in the form of tr_value_text() */
     float *missing_number; /* numbers among `missing` */
     size_t missing_numbers;
+    struct tr_notation notation; /* of the first file */
     char *positive;       /* data.positive: the label of class 1; all others are class 0. NULL: not set */
     struct tr_ids labels; /* names of classes, ascending by tr_value_compare(); empty: labels are numbers */
     /* The values of categories. Of a model file: for each column all values of its dictionary; otherwise NULL */

@@ -369,6 +369,9 @@ static int schema_fill(const tr_job *job, const struct tr_files *files, const st
         TR_TRY(tr_ids_add_text(&s->missing, text, n, &place));
     }
     TR_TRY(schema_look(files, heads, file, s));
+    const struct tr_dialect *d = &heads[file].dialect;
+    if (d->decimal == ',' || d->thousands)
+        s->notation = (struct tr_notation){d->decimal, d->thousands, d->delimiter};
     TR_TRY(schema_set_types(job, files, s, false));
     TR_TRY(schema_find_split(job, files, s, &split));
     TR_TRY(schema_find_label(job, files, &heads[file], s));

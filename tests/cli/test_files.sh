@@ -102,6 +102,17 @@ done
 [ "$(wc -l <a)" -eq 900 ] && cmp -s a b && cmp -s a c || fail "predictions differ"
 "$trireme" inspect usual/model.h5 --top 9 | grep -qF 'kind=kind 2\nof 3' || fail "a value with a line end is not shown in one line"
 
+# one row does not show that commas are decimal marks: the model knows it
+{ echo "a;b"; rows 60 'printf "1,%d;%d\n", i % 50, (i % 50 > 25)'; } >comma.csv
+sed 's/,/./' comma.csv >point.csv
+run comma 1 data.train=comma.csv data.label=b
+run point 1 data.train=point.csv data.label=b
+[ "$("$trireme" predict comma comma.csv | head -7)" = "$("$trireme" predict point point.csv | head -7)" ] || fail "decimal commas: other predictions"
+printf 'a;b\n1,375;0\n' >one-comma.csv
+printf 'a;b\n1.375;0\n' >one-point.csv
+for m in comma point; do "$trireme" predict $m one-$m.csv --margin >one-$m 2>&1; done
+[ "$(wc -l <one-point)" -eq 1 ] && cmp -s one-comma one-point || fail "one row: $(cat one-comma one-point)"
+
 # ---- the first column of pandas and R has no name ----
 { echo ",a,y"; rows 40 'print i - 1 "," i * 7 % 11 "," i % 2'; } >index.csv
 run index 1 data.train=index.csv data.label=y
