@@ -228,7 +228,10 @@ static __attribute__((noinline)) const char *csv_parse_odd_field(struct tr_reade
 
 static const char *csv_bad_count(struct tr_reader *r, size_t found, bool more)
 {
-    return tr_reader_bad(r, NULL, ' ', "%s%zu column%s, expected %zu as in the first line",
+    return tr_reader_bad(r, NULL, ' ',
+                         "%s%zu column%s, expected %zu as in the first line: see data.delimiter, data.quote "
+                         "and data.skip_lines, or "
+                         "data.on_error=skip",
                          more ? "more than " : "", found, found == 1 ? "" : "s", r->fields);
 }
 
