@@ -7,29 +7,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "data/dialect.h"
 #include "data/reader.h"
 
 /* ---- detection and head, also of ratings ---- */
-
-/* Guesses the separator of a line from the characters outside of quotes. If there are several candidates, the one that is rarest
- * inside of fields wins. */
-static char table_find_separator(const char *p, bool colons)
-{
-    bool tab = false, semicolon = false, comma = false, pair = false, quoted = false;
-    for (; *p != '\n'; p++) {
-        if (*p == '"') quoted = !quoted;
-        if (quoted) continue;
-        tab |= *p == '\t';
-        semicolon |= *p == ';';
-        comma |= *p == ',';
-        pair |= *p == ':' && p[1] == ':';
-    }
-    return tab              ? '\t'
-           : pair && colons ? TR_SEPARATOR_COLONS
-           : semicolon      ? ';'
-           : comma          ? ','
-                            : TR_SEPARATOR_BLANKS;
-}
 
 enum content { NOTHING, NUMBER, WORD };
 
@@ -78,17 +59,28 @@ static struct table_fields table_look_at_fields(const char *p, char separator)
     }
 }
 
-/* Returns whether the first two lines may be a table: one of them has at least two fields, of which one is a number; or both have
- * the same number of fields, separated by commas, semicolons or tabs; or there is only one line with such separators. */
+/* Finds the dialect of the first lines. */
+static int table_sniff(const char *p, const char *end, struct tr_dialect *found)
+{
+    const struct tr_dialect given = {.skip_lines = TR_DIALECT_COUNT, .header = TR_DIALECT_COUNT};
+    struct tr_sample_text text = {p, (size_t)(end - p), true};
+    char said[200];
+    return tr_dialect_sniff(&text, 1, &given, found, said);
+}
+
+/* Returns whether the first two lines below a preamble may be a table: one of them has at least two fields, of which one is a number;
+ * or both have the same number of fields, not separated by blanks; or there is only one line with such separators. */
 static bool csv_sniff(const char *p, const char *end)
 {
     uint64_t before = 0;
     int line = 0;
     bool divided = false;
+    struct tr_dialect dialect;
+    if (table_sniff(p, end, &dialect) != TR_OK) return false;
+    for (uint32_t i = 0; i < dialect.skip_lines && p < end; i++) p = tr_behind_line(p, end);
     for (p = tr_next_text(p, end); line < 2 && p; line++, p = tr_next_text(tr_behind_line(p, end), end)) {
-        char separator = table_find_separator(p, true);
-        struct table_fields f = table_look_at_fields(p, separator);
-        divided = f.n > 1 && strchr(",;\t", separator);
+        struct table_fields f = table_look_at_fields(p, dialect.delimiter);
+        divided = f.n > 1 && dialect.delimiter != TR_SEPARATOR_BLANKS;
         if (f.n > 1 && (f.of[NUMBER] > 0 || (f.n == before && divided))) return true;
         before = f.n;
     }
@@ -124,11 +116,13 @@ static const char *table_line_begin(const char *p, const char *begin, char separ
 int tr_table_head(const struct tr_first_lines *first, bool rates, int header, struct tr_head *head)
 {
     const char *begin = first->text, *end = first->end, *p = tr_next_text(begin, end);
+    struct tr_dialect dialect = {.delimiter = first->separator};
     if (!p) return TR_OK;
-    head->separator = first->separator ? first->separator : table_find_separator(p, rates);
+    if (!first->separator) TR_TRY(table_sniff(begin, end, &dialect));
+    head->separator = dialect.delimiter;
     p = table_line_begin(p, begin, head->separator);
     struct table_fields f = table_look_at_fields(p, head->separator);
-    bool names = rates ? f.third_is_word : f.of[WORD] > 0 && f.of[NUMBER] == 0;
+    bool names = dialect.header > 0 && (!rates || f.third_is_word);
     if (header == TR_HEADER_YES || (header == TR_HEADER_AUTO && names)) {
         head->header = true;
         p = tr_behind_line(p, end);
@@ -215,6 +209,10 @@ static __attribute__((noinline)) const char *csv_parse_odd_field(struct tr_reade
         if (seen) seen->missing = true;
         return f.end;
     }
+    size_t n;
+    const char *column_name = tr_ids_text(&s->names, c, &n);
+    if (problem == not_a_number && s->named && n == f.n && memcmp(column_name, f.text, n) == 0)
+        problem = "is the name of the column: the line is a second header";
     bool may_be_word = seen && !o->settled && !s->column[c].fixed && !o->skip_errors;
     if (problem != not_a_number || !may_be_word) return csv_bad_field(r, field, p, problem);
     if (!seen->word) {
@@ -228,10 +226,7 @@ static __attribute__((noinline)) const char *csv_parse_odd_field(struct tr_reade
 
 static const char *csv_bad_count(struct tr_reader *r, size_t found, bool more)
 {
-    return tr_reader_bad(r, NULL, ' ',
-                         "%s%zu column%s, expected %zu as in the first line: see data.delimiter, data.quote "
-                         "and data.skip_lines, or "
-                         "data.on_error=skip",
+    return tr_reader_bad(r, NULL, ' ', "%s%zu column%s, expected %zu as in the first line",
                          more ? "more than " : "", found, found == 1 ? "" : "s", r->fields);
 }
 
@@ -490,8 +485,11 @@ static bool csv_mark(struct tr_reader *r, const char *p)
     size_t n = f.n;
     bool missing = tr_schema_is_missing(o->schema, f.text, f.n);
     if (o->split.by == TR_SPLIT_TIME) {
-        const char *problem = tr_split_read_time(f.text, missing ? 0 : f.n, &r->mark);
-        return !problem || csv_bad_field(r, r->mark_field, p, problem) != NULL;
+        const char *problem = "is no time, expected numbers, or dates as 2024-01-31 or 2024-01-31T12:30:00";
+        if (missing) problem = "is missing, expected a time";
+        else if (tr_split_read_time(f.text, f.n, &r->mark)) problem = NULL;
+        if (problem) return csv_bad_field(r, r->mark_field, p, problem) != NULL;
+        return true;
     }
     if (f.doubled) {
         r->status = TR_GROW(&r->scratch, &r->scratch_capacity, n);

@@ -95,11 +95,10 @@ static int read_heads(tr_data *data, const tr_data *like)
     if (*said) tr_say(s->tr, "dialect:       %s", said);
     if (like) data->format = like->format;
     else TR_TRY(tr_data_format(job, &s->files, &data->format));
-    bool ratings = data->format == TR_FORMAT_RATINGS;
     const struct {
         const char *key;
         bool given;
-    } keys[] = {{"data.columns", job->data.columns.n && !ratings},
+    } keys[] = {{"data.columns", job->data.columns.n},
                 {"data.missing", job->data.missing.n},
                 {"data.cross", job->data.cross.n},
                 {"data.hash", job->data.hash},
@@ -107,7 +106,7 @@ static int read_heads(tr_data *data, const tr_data *like)
                 {"data.min_count", job->data.min_count > 1},
                 {"data.most_values", job->data.most_values},
                 {"data.group", *job->data.group},
-                {"data.time", *job->data.time && !ratings},
+                {"data.time", *job->data.time},
                 {"data.header", job->data.header},
                 {"data.delimiter", *job->data.delimiter},
                 {"data.quote", *job->data.quote},
@@ -116,31 +115,14 @@ static int read_heads(tr_data *data, const tr_data *like)
                 {"data.comment", *job->data.comment},
                 {"data.skip_lines", job->data.skip_lines + 1 > 1},
                 {"data.decimal", *job->data.decimal},
-                {"data.thousands", *job->data.thousands},
-                {"data.encoding", job->data.encoding}};
-    const size_t of_csv = 9, of_fields = sizeof keys / sizeof *keys - 1;
-    bool hdf5 = s->files.file[0].hdf5, csv = data->format == TR_FORMAT_CSV;
-    for (size_t i = 0; i <= of_fields; i++) {
-        bool fields = !hdf5 && (csv || data->format == TR_FORMAT_RATINGS);
-        if (!keys[i].given || (i < of_csv ? csv : i < of_fields ? fields : !hdf5)) continue;
-        return tr_fail(TR_ERR_CONFIG, "%s: %s is for %s, and the data are %s", tr_job_where(job, keys[i].key),
-                       keys[i].key,
-                       i < of_csv      ? "csv"
-                       : i < of_fields ? "csv and ratings"
-                                       : "text",
-                       tr_format_word(hdf5 ? TR_FORMAT_HDF5 : data->format));
-    }
-    if (hdf5 && s->files.forms > 0)
-        return tr_fail(
-            TR_ERR_CONFIG,
-            "%s: data.columns: dates, strip, decimal and thousands are for text, and the data are hdf5",
-            tr_job_where(job, "data.columns"));
+                {"data.thousands", *job->data.thousands}};
+    const size_t of_csv = 9; /* the others are for ratings, too */
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && data->format != TR_FORMAT_CSV; i++)
+        if (keys[i].given && (i < of_csv || data->format != TR_FORMAT_RATINGS))
+            return tr_fail(TR_ERR_CONFIG, "%s: %s is for csv%s, and the data are %s",
+                           tr_job_where(job, keys[i].key), keys[i].key, i < of_csv ? "" : " and ratings",
+                           tr_format_word(data->format));
     TR_TRY(tr_heads_read(&s->files, data->format, TR_HEADER_AUTO, &s->heads));
-    struct tr_rating_columns columns = {.job = job, .trains = true};
-    if (ratings) TR_TRY(tr_ratings_find_columns(&s->files, &columns, s->heads));
-    if (*columns.ignored)
-        tr_say(s->tr, "note:          columns that are no user, item, rating or time are ignored: %s",
-               columns.ignored);
     bool lists = data->format == TR_FORMAT_LIBSVM ||
                  (data->format == TR_FORMAT_HDF5 && !tr_data_hdf5_head(data)->full);
     if (!lists && tr_data_is_partitioned(s->tr, TR_DATA_VERTICAL))
@@ -789,7 +771,6 @@ static int fill_triples(tr_data *data, const tr_data *like, struct tr_reading *i
     tr_context *tr = s->tr;
     struct totals totals;
     TR_TRY(tr_agree(tr, TR_NEW(&in->records, s->files.n)));
-    if (data->format == TR_FORMAT_RATINGS) TR_TRY(tr_split_open(data, like));
     TR_TRY(read_ids(data, like, in));
     TR_TRY(sum_reports(tr, &in->report, &totals));
     data->skipped = totals.skipped;

@@ -43,6 +43,7 @@ struct tr_dialect {
     bool cr;             /* lines end with CR only */
     bool newlines;       /* quoted fields contain line ends */
     bool units;          /* the line below the header has units, and is dropped */
+    bool forms;          /* in the settings of a job: data.columns says how numbers are written */
     uint32_t skip_lines; /* lines above the header, which are dropped */
     uint32_t header;     /* lines of names; those of several lines are joined with a blank */
 };

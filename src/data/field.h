@@ -257,11 +257,13 @@ static inline size_t tr_field_copy(const struct tr_field *f, char *to)
     return n;
 }
 
-/* Returns whether the text starts with nan or inf, in upper or lower case, possibly after a sign. */
+/* Returns whether the token is nan or inf, in upper or lower case, possibly after a sign. */
 static inline bool tr_token_is_special(const char *p)
 {
     p += *p == '-' || *p == '+';
-    return strncasecmp(p, "nan", 3) == 0 || strncasecmp(p, "inf", 3) == 0;
+    if (strncasecmp(p, "nan", 3) != 0 && strncasecmp(p, "inf", 3) != 0) return false;
+    p += strncasecmp(p, "infinity", 8) == 0 ? 8 : 3;
+    return strchr(" \t\r\n,;:|\"", *p); /* also at the end of a string */
 }
 
 /* Writes a field into `quoted` as error texts show it: unprintable bytes are escaped, and the text is cut at 40 bytes. */

@@ -84,7 +84,9 @@ static int sniff_add_piece(struct sniff_text *text, const struct tr_sample_text 
     char *begin = text->begin + start, *end = to, *newline;
     for (char *c = begin; cr && c < end; c++)
         if (*c == '\r') *c = '\n';
-    if (!piece->from_begin && (newline = memchr(begin, '\n', (size_t)(end - begin)))) {
+    if (!piece->from_begin) {
+        newline = memchr(begin, '\n', (size_t)(end - begin));
+        if (!newline) return TR_OK; /* a part of a line */
         memmove(begin, newline + 1, (size_t)(end - newline - 1));
         end -= newline + 1 - begin;
     }
@@ -121,7 +123,10 @@ struct sniff_cell {
      * decimal mark, too; large: digits without marks that groups of three would divide */
     bool quoted, either, large;
     char decimal, thousands;
+    uint8_t
+        mark; /* VALUE: bytes of the currency before the number, or SNIFF_PERCENT: % is behind it; 0: neither */
 };
+enum { SNIFF_PERCENT = 255 };
 
 static bool sniff_is_missing(const char *p, size_t n)
 {
@@ -169,15 +174,18 @@ static bool sniff_read_number(const char *p, const char *end, struct sniff_cell 
 }
 
 /* Returns whether the text is a number with a currency before it, or a percent sign behind it. */
-static bool sniff_is_marked(const char *p, const char *end)
+static bool sniff_is_marked(struct sniff_cell *cell)
 {
     struct sniff_cell number;
-    const char *begin = p + (*p == '-');
-    while (begin < end && (*begin == '$' || (unsigned char)*begin >= 0x80 || *begin == ' ')) begin++;
-    if (begin == p && end[-1] != '%') return false;
-    if (end[-1] == '%') end--;
+    const char *mark = cell->text + (*cell->text == '-'), *begin = mark, *end = cell->text + cell->n;
+    while (begin < end && (*begin == '$' || (unsigned char)*begin >= 0x80)) begin++;
+    cell->mark = begin > mark     ? (uint8_t)tr_min_size((size_t)(begin - mark), 255)
+                 : end[-1] == '%' ? SNIFF_PERCENT
+                                  : 0;
+    if (cell->mark == SNIFF_PERCENT) end--;
+    while (begin < end && *begin == ' ') begin++;
     while (end > begin && end[-1] == ' ') end--;
-    return begin < end && tr_is_digit(*begin) && sniff_read_number(begin, end, &number);
+    return cell->mark && begin < end && tr_is_digit(*begin) && sniff_read_number(begin, end, &number);
 }
 
 /* Classes of characters: digits; marks inside of dates; others in dates; what divides fields. */
@@ -193,7 +201,8 @@ static enum sniff_kind sniff_look(struct sniff_cell *cell)
     const char *p = cell->text, *end = p + cell->n;
     if (sniff_is_missing(p, cell->n)) return SNIFF_EMPTY;
     if (strchr("0123456789-+.,", *p) && sniff_read_number(p, end, cell)) return SNIFF_NUMBER;
-    if (sniff_is_marked(p, end)) return SNIFF_VALUE;
+    if (sniff_is_marked(cell)) return SNIFF_VALUE;
+    cell->mark = 0;
     size_t of[SNIFF_STRONG + 1] = {0};
     for (const char *c = p; c < end; c++) of[sniff_class[(unsigned char)*c]]++;
     size_t digits = of[SNIFF_DIGIT], marks = of[SNIFF_MARK];
@@ -218,9 +227,10 @@ struct sniff_rows {
     struct sniff_row *row;
     struct sniff_cell *cell;
     size_t rows, cells, row_capacity, cell_capacity;
-    size_t top;       /* number of rows of the first piece */
-    bool newlines;    /* a quoted cell has a line end */
-    uint32_t columns; /* number of cells that most rows have */
+    size_t top;           /* number of rows of the first piece */
+    bool newlines;        /* a quoted cell has a line end */
+    size_t agree, quoted; /* numbers of rows that agree and of quoted cells */
+    uint32_t columns;     /* number of cells that most rows have */
     double score;
     bool perfect; /* all rows agree, and nearly all cells are numbers, dates or quoted text */
 };
@@ -230,19 +240,21 @@ static bool sniff_at_delimiter(const char *p, char delimiter)
     return delimiter && *p != '\n' && tr_token_ends(p, delimiter) && !tr_at_line_end(p);
 }
 
+enum { SNIFF_LINES = 8192 }; /* most bytes of the lines of a quoted cell, except the last one */
+
 /* Finds the end of a quoted cell that begins at p, the quote. Returns NULL if no quote closes it before `end` and, after it, the
  * cell ends. */
 static const char *sniff_quoted(const struct sniff_rows *r, const char *p, const char *end,
                                 struct sniff_cell *cell)
 {
-    const char *limit = end - p > 8192 ? p + 8192 : end;
+    const char *begin = p;
     cell->text = ++p;
-    for (; p < limit; p++) {
-        if (r->escape && *p == r->escape && p + 1 < limit) p++;
+    for (; p < end; p++) {
+        if (r->escape && *p == r->escape && p + 1 < end) p++;
         else if (*p == r->quote && p[1] == r->quote && !r->escape) p++;
-        else if (*p == r->quote) break;
+        else if (*p == r->quote || (*p == '\n' && p - begin > SNIFF_LINES)) break;
     }
-    if (p >= limit) return NULL;
+    if (p >= end || *p == '\n') return NULL;
     cell->n = (uint32_t)(p - cell->text);
     cell->quoted = true;
     for (p++; tr_is_padding(*p, r->delimiter); p++) continue;
@@ -266,6 +278,7 @@ static const char *sniff_read_row(struct sniff_rows *r, const char *p, const cha
         if (behind) {
             if (memchr(p, '\n', (size_t)(behind - p))) r->newlines = true;
             p = behind;
+            r->quoted++;
         } else {
             *cell = (struct sniff_cell){.text = p};
             while (!tr_at_line_end(p) && !sniff_at_delimiter(p, r->delimiter)) p++;
@@ -287,7 +300,7 @@ static int sniff_read_rows(struct sniff_rows *r, const struct sniff_text *text, 
 {
     const char *begin = text->begin, *end = begin + text->n;
     uint32_t line = 0;
-    r->rows = r->cells = r->top = 0;
+    r->rows = r->cells = r->top = r->quoted = 0;
     r->newlines = false;
     for (const char *p = begin; p < end; p++) {
         const char *at = p, *newline;
@@ -339,9 +352,9 @@ static void sniff_score(struct sniff_rows *r)
 {
     static const double value[] = {
         [SNIFF_EMPTY] = 0, [SNIFF_NUMBER] = 1, [SNIFF_VALUE] = 1, [SNIFF_WORD] = 0.7, [SNIFF_ODD] = 0.2};
-    size_t agree, filled = 0;
+    size_t filled = 0;
     double sense = 0;
-    r->columns = sniff_mode(r, &agree);
+    r->columns = sniff_mode(r, &r->agree);
     for (size_t i = 0; i < r->rows; i++) {
         const struct sniff_row *row = &r->row[i];
         for (uint32_t k = 0; k < row->cells && row->cells == r->columns && !row->bad; k++) {
@@ -350,11 +363,11 @@ static void sniff_score(struct sniff_rows *r)
             sense += cell->quoted && cell->kind != SNIFF_EMPTY ? 1 : value[cell->kind];
         }
     }
-    double a = r->rows > 0 ? (double)agree / (double)r->rows : 0;
+    double a = r->rows > 0 ? (double)r->agree / (double)r->rows : 0;
     double width = r->columns > 1 ? 1 - 0.5 / r->columns : 0.1;
     sense = filled > 0 ? sense / (double)filled : 0.5;
     r->score = a * a * a * width * sense;
-    r->perfect = r->columns > 1 && agree == r->rows && sense > 0.95;
+    r->perfect = r->columns > 1 && r->agree == r->rows && sense > 0.95;
 }
 
 /* ---- candidates ---- */
@@ -399,6 +412,7 @@ static int sniff_candidates(const struct sniff_text *text, size_t first, const s
         if (given->delimiter && d > delimiters) break;
         if (!given->delimiter && d > delimiters && !found && delimiter != ' ') continue;
         double highest = -1;
+        size_t usual = 0;
         for (size_t k = 0; k < sizeof quotes / sizeof *quotes; k++) {
             char quote = quotes[k][0], escape = quote ? quotes[k][1] : '\0';
             bool can_be = quote ? has[quote == '\''] && (!escape || backslash) : has[0] || has[1];
@@ -411,8 +425,11 @@ static int sniff_candidates(const struct sniff_text *text, size_t first, const s
             TR_TRY(sniff_read_rows(now, text, first));
             sniff_score(now);
             if (now->score > highest) highest = now->score;
-            /* an escape needs more evidence than a row in 50 */
-            if (now->score <= (escape ? 1.06 : 1) * best->score) continue;
+            if (k == 0) usual = now->rows - now->agree;
+            /* other quotes and escapes need more evidence than one row, or one in 50 */
+            bool few = k > 0 && !given->quote && !given->escape &&
+                       (quote == '\'' ? now->quoted < 2 : now->rows - now->agree + 2 > usual);
+            if (few || now->score <= (escape ? 1.06 : 1) * best->score) continue;
             if (best->score >= 0 && best->delimiter != delimiter && best->score > *second) {
                 *second = best->score;
                 *rival = best->delimiter;
@@ -654,7 +671,8 @@ static size_t sniff_first_lines(struct sniff_rows *r, const struct tr_dialect *g
             alike += same && (cells > 2 || 2 * numbers > cells);
         }
         for (size_t i = begin; i < r->rows; i++) agree += sniff_agrees(r, i);
-        if (2 * agree < r->rows - begin || begin == r->top || alike > 2) begin = 0;
+        bool few = !sniff_agrees(r, 0) && agree < 3;
+        if (2 * agree < r->rows - begin || begin == r->top || alike > 2 || few) begin = 0;
         sniff_columns(r, begin + 1, column);
         if (begin > 0 && finds_header && !sniff_is_header(r, begin, column) &&
             sniff_is_bad_header(r, begin - 1))
@@ -663,7 +681,7 @@ static size_t sniff_first_lines(struct sniff_rows *r, const struct tr_dialect *g
     }
     if (begin == r->top) return begin;
     if (!sniff_agrees(r, begin)) {
-        if (finds_header) found->header = 1;
+        if (finds_header) found->header = sniff_is_bad_header(r, begin);
     } else if (finds_header) {
         sniff_columns(r, begin + tr_min_size(4, (r->rows - begin + 1) / 2), column);
         found->header = sniff_is_header(r, begin, column);
@@ -706,8 +724,8 @@ static size_t sniff_read_as(const struct sniff_rows *r, size_t from, const struc
             large += cell->large;
         }
         if (fits && marked > 0 && sure == 0 && large > 0 && thousands && decimal == '.') continue;
-        columns += fits && marked > 0;
-        *either |= fits && marked > 0 && sure == 0;
+        columns += fits && marked > 1;
+        *either |= fits && marked > 1 && sure == 0;
     }
     return columns;
 }
@@ -735,6 +753,24 @@ static void sniff_notation(const struct sniff_rows *r, size_t from, const struct
         found->thousands = n[1];
         *either = open && (n[0] == ',' || n[1]);
     }
+}
+
+/* Returns the first column in which all values are numbers with the same mark, as $5 or 5 %, or r->columns. *cell: one of them. */
+static size_t sniff_marked_column(const struct sniff_rows *r, size_t from, const struct sniff_column *column,
+                                  const struct sniff_cell **cell)
+{
+    for (size_t c = 0; c < r->columns; c++) {
+        bool same = column[c].filled > 1 && column[c].of[SNIFF_VALUE] == column[c].filled;
+        *cell = NULL;
+        for (size_t i = from; i < r->rows && same; i++) {
+            const struct sniff_cell *now = sniff_agrees(r, i) ? sniff_cell(r, i, c) : NULL;
+            if (!now || now->kind == SNIFF_EMPTY) continue;
+            same = now->mark && (!*cell || now->mark == (*cell)->mark);
+            *cell = now;
+        }
+        if (same) return c;
+    }
+    return r->columns;
 }
 
 /* ---- the decision ---- */
@@ -783,6 +819,24 @@ static void sniff_say_all(const struct tr_dialect *d, bool named_by_numbers, boo
     if (d->thousands)
         sniff_say(said, "%s between thousands%s (data.thousands)", sniff_word(d->thousands, room),
                   either ? ", or decimal mark" : "");
+}
+
+/* Says how to read a column of words that are numbers with a mark. */
+static void sniff_say_marks(const struct sniff_rows *r, size_t body, const struct sniff_column *column,
+                            const struct tr_dialect *d, char said[200])
+{
+    const struct sniff_cell *cell;
+    size_t c = sniff_marked_column(r, body, column, &cell), row = body - 1 - d->units;
+    char name[48], mark[16] = "%";
+    if (c == r->columns) return;
+    snprintf(name, sizeof name, "%zu", c + 1);
+    bool named = d->header == 1 && sniff_agrees(r, row) && sniff_cell(r, row, c)->n > 0;
+    if (named) tr_escape(name, sizeof name, sniff_cell(r, row, c)->text, sniff_cell(r, row, c)->n);
+    const char *begin = cell->text + (*cell->text == '-');
+    if (cell->mark != SNIFF_PERCENT) tr_escape(mark, sizeof mark, begin, cell->mark);
+    sniff_say(said,
+              "column %s has numbers with %s, which data.columns='{%s: {type: number, strip: \"%s\"}}' reads",
+              name, mark, name, mark);
 }
 
 static void sniff_rows_free(struct sniff_rows *r)
@@ -854,7 +908,9 @@ int tr_dialect_sniff(const struct tr_sample_text *piece, size_t pieces, const st
     for (uint32_t c = 0; found->header == 1 && given->header == TR_DIALECT_COUNT && c < names->cells; c++)
         numbered |= sniff_is_value(best.cell[names->cell + c].kind);
     sniff_say_all(found, numbered, either, said);
-    if (best.columns > 1 && second > 0.9 * best.score && !given->delimiter)
+    if (!given->forms) sniff_say_marks(&best, body, column, found, said);
+    bool blanks = best.delimiter == '\t' && rival == TR_SEPARATOR_BLANKS;
+    if (best.columns > 1 && best.rows > 3 && second > 0.9 * best.score && !given->delimiter && !blanks)
         sniff_say(said, "%s divide nearly as well as %s (data.delimiter)", sniff_word(rival, a),
                   sniff_word(found->delimiter, b));
     return TR_OK;

@@ -60,8 +60,11 @@ static const struct {
     {"x, y, z\n0.0, 1.0, 2.0\n0.5, 1.5, 2.5\n", ", \" no no . no 0 1", NULL},
     /* quotes and escapes */
     {"a,b\n'x, y',1\n'z, it''s',2\n", ", ' no no . no 0 1", "quotes are ' (data.quote)"},
-    {"a,b\n\"x \\\", y\",1\n\"z\",2\n", ", \" \\ no . no 0 1", "\\ before a quote (data.escape)"},
+    {"a,b\n\"x \\\", y\",1\n\"z\\\"\",2\n", ", \" \\ no . no 0 1", "\\ before a quote (data.escape)"},
     {"path,n\n\"C:\\dir\\\",1\n\"D:\\\",2\n", ", \" no no . no 0 1", NULL},
+    {"a,b\n\"x\" y,1\nz,2\nw,3\n", ", \" no no . no 0 1", NULL}, /* one row is no evidence */
+    {"1,2\n3,4,5\n", ", \" no no . no 0 0", NULL},
+    {"a;b\n1;2\n3;4\n5;6,5\n", "; \" no no . no 0 1", NULL},
     {"a,b\n\"x\" y,1\n\"z\" w,2\n", ", no no no . no 0 1", "\" is text (data.quote)"},
     {"a,b\nit's,1\nrock 'n' roll,2\n", ", \" no no . no 0 1", NULL},
     /* line ends and encodings */
@@ -105,6 +108,10 @@ static const struct {
     {"a;y\n1 037,5;0\n12 500,25;1\n", "; \" no no , _ 0 1", "blanks between thousands"},
     {"a,y\n1'037,0\n12'500,1\n", ", \" no no . ' 0 1", "between thousands"},
     {"a,y\n\"1,5\",0\n\"2,25\",1\nx,1\n", ", \" no no . no 0 1", NULL},
+    {"a,y\n$5.50,0\n$7,1\n", ", \" no no . no 0 1",
+     "column a has numbers with $, which data.columns='{a: {type: number"},
+    {"a,y\n5%,0\n,1\n7 %,1\n", ", \" no no . no 0 1", "strip: \"%\""},
+    {"a,y\n5%,0\n$7,1\n", ", \" no no . no 0 1", NULL},
     {"a,y\n1.037,0\n12.500,1\n", ", \" no no . no 0 1", NULL},
 };
 
