@@ -35,6 +35,12 @@ extern "C" {
 /* Maximum number of distinct integers that are taken for classes although the job does not say so. */
 enum { TR_GUESSED_CLASSES = 100 };
 
+/* Returns whether labels may be classes if the job does not say so. integers: all of them are integers. */
+static inline bool tr_labels_may_be_classes(uint64_t labels, bool integers)
+{
+    return integers && labels <= TR_GUESSED_CLASSES;
+}
+
 /* The data set to open, TR_DATA_TRAIN or TR_DATA_TEST, combined with the properties of the model:
  *   TR_DATA_SPARSE      the model supports sparse rows only: rows of csv are converted to lists of non-zeros
  *   TR_DATA_DENSE       the model supports sparse and dense rows: sparse rows become dense if at least half of their cells are
@@ -236,6 +242,10 @@ const char *tr_data_third_label(const tr_data *data);
 
 /* Returns whether labels are names, label k the k-th name: words, or integers that a float cannot represent exactly. */
 bool tr_data_labels_are_names(const tr_data *data);
+
+/* Returns the name of a label, or the label as a number, also if data is NULL: a terminated string, truncated if necessary. */
+enum { TR_LABEL_TEXT = 96 };
+void tr_data_label_text(const tr_data *data, float label, char text[TR_LABEL_TEXT]);
 
 /* Returns the first n rows of libsvm or csv files, in their order, on all ranks. Columns of these rows are keys (0 ..
  * data->columns - 1), not indices of data->keys. All ranks must call it, outside tr_run().

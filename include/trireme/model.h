@@ -323,7 +323,6 @@ int tr_query_output(tr_query *query, const char *name, int digits);
  *
  * @param [out] text  a terminated string, truncated if necessary
  */
-enum { TR_LABEL_TEXT = 96 };
 void tr_query_label_text(const tr_query *query, float label, char text[TR_LABEL_TEXT]);
 void tr_query_key_text(const tr_query *query, uint64_t key, uint64_t first_index, char text[TR_LABEL_TEXT]);
 

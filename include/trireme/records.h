@@ -99,6 +99,8 @@ typedef struct tr_read_options {
      * ignored then. If `labelled` is set, rows without a label are skipped and counted, and rows have the weights in the column of data.weight, or weight 1 in a file without this column. Rows have the offsets in the
      * column of data.offset, which the files must have. */
     const struct tr_schema *schema;
+    /* libsvm, hdf5: describes the names of labels, if the model has some: labels are then the numbers of their names; may be NULL */
+    const struct tr_schema *names;
     bool
         strict; /* with schema: named columns that the schema does not have are an error; otherwise they are ignored */
     /* What tr_records_id() returns; may be NULL. With schema: a column, by name or number. Other text: `line`, the number of the

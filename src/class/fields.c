@@ -447,7 +447,7 @@ int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *n
  * /table_labels and /table_missing. For each column: /table_types (as in data/schema.h), /table_flags (1: some numbers are missing,
  * 2: the dictionary omits some values, 4: the column is raw, 8: the mean was computed), /table_means and /table_values (size of its
  * dictionary). The values of all dictionaries follow each other: value i is the bytes begin[i] .. begin[i + 1] - 1 of
- * /dictionary_text.
+ * /dictionary_text. Data without names of columns have only table_columns = 0 and /table_labels, if labels have names.
  */
 
 static int schema_damaged(void)
@@ -513,6 +513,7 @@ static int schema_fields(tr_fields *f, struct tr_schema *s)
     TR_FREED uint8_t *type = NULL, *flags = NULL;
     TR_FREED double *mean = NULL;
     TR_FREED uint64_t *values = NULL;
+    if (s->n == 0) return TR_OK; /* only labels have names */
     if (f->writer) {
         TR_TRY(TR_NEW(&type, s->n));
         TR_TRY(TR_NEW(&flags, s->n));
@@ -654,7 +655,7 @@ int tr_saved_schema_read(struct tr_h5_reader *r, struct tr_schema **schema)
 {
     struct tr_fields f = {.reader = r};
     *schema = NULL;
-    if (!tr_h5_has(r, "table_names")) return TR_OK;
+    if (!tr_h5_has(r, "table_names") && !tr_h5_has(r, "table_labels")) return TR_OK;
     TR_TRY(tr_schema_new(schema));
     int status = schema_read(&f, *schema);
     if (status != TR_OK) tr_schema_release(schema);

@@ -195,7 +195,8 @@ static bool query_print_number(const tr_query *q, double value, int digits)
 {
     FILE *file = q->ask->out;
     char text[TR_NUMBER_ROOM];
-    if (digits == TR_AS_LABEL && q->model->schema && q->model->schema->labels.n > 0) {
+    bool names = q->model->schema && q->model->schema->labels.n > 0;
+    if (digits == TR_AS_LABEL && (names || value != rint(value))) {
         char name[TR_LABEL_TEXT];
         tr_query_label_text(q, (float)value, name);
         return tr_printf(file, "%s", name) >= 0;
@@ -414,8 +415,10 @@ static int query_run(tr_query *q)
         q->rows.skip_errors = job->data.on_error == TR_ON_ERROR_SKIP;
         TR_TRY(tr_job_string(job, "data.format", &by_job));
     }
-    if (!format && q->model->schema) format = "csv";
-    q->rows.schema = format && !strcmp(format, "csv") ? q->model->schema : NULL;
+    const struct tr_schema *schema = q->model->schema;
+    if (!format && schema && schema->n > 0) format = "csv";
+    q->rows.schema = format && !strcmp(format, "csv") && schema && schema->n > 0 ? schema : NULL;
+    q->rows.names = schema;
     if (q->ask->command == TR_EVALUATE && q->rows.schema) q->rows.labelled = true;
     q->rows.every_row = q->ask->command == TR_PREDICT;
     q->rows.counts = &q->counts;

@@ -250,7 +250,7 @@ static int average_ask(struct tr_average *a, size_t i)
     TR_CLOSED_BY(tr_query_close) tr_query *q = NULL;
     TR_TRY(tr_agree(a->tr, tr_model_open(folder, NULL, &m)));
     int status = tr_query_open(&m, &a->ask, &q);
-    if (status == TR_OK && !tr_schema_agrees(a->data->state->schema, m.schema))
+    if (status == TR_OK && !tr_schema_agrees(tr_data_schema(a->data), m.schema))
         status = tr_fail(
             TR_ERR_DATA,
             "%s: an average is of models whose columns are numbers, and in the same order as in data.test",

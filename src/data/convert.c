@@ -84,6 +84,12 @@ static int read_all(struct work *w, int (*piece)(void *state, struct tr_reader *
         TR_TRY(tr_read_matrix(&w->files, 0, 1, &options, &none, &report));
         tr_matrix_free(&none);
         tr_ids_free(&report.labels.bits);
+        if (*report.long_label && w->second)
+            tr_printf(
+                stderr,
+                "trireme: note: label %s is not exact in a 32-bit float, and is rounded: train classes from "
+                "the file itself\n",
+                report.long_label);
         w->c->skipped = report.skipped;
         w->lowest = report.lowest;
         w->highest = report.highest;

@@ -220,6 +220,8 @@ static int read_range(tr_data *data, const tr_data *like, struct loading *loadin
     }
     if (!in->second && (!triples || node)) options.runs = &in->runs;
     options.seen = in->seen;
+    if (s->names && s->names->labels.n > 0) options.label_names = &s->names->labels;
+    else if (s->names) options.label_seen = &in->label_seen;
     for (int e = 0; e < TR_EXTRAS; e++) /* also in the second pass, which must leave out the same rows */
         if (tr_schema_has_extra(s->schema, (enum tr_extra)e)) options.extra[e] = &in->extra[e];
     if (!triples && tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(&s->files, workers);
@@ -540,6 +542,21 @@ static void extras_free(struct tr_reading *in)
     }
 }
 
+/* Drops the results of read_files(), which is called again. */
+static void forget_rows(tr_data *data, struct tr_reading *in)
+{
+    struct tr_data_state *s = data->state;
+    tr_disk_forget(&in->writer);
+    if (s->schema) tr_schema_seen_free(&in->seen, s->schema);
+    tr_ids_free(&in->report.labels.bits);
+    tr_matrix_free(&s->rows);
+    extras_free(in);
+    free(s->row_number);
+    free(s->row_mark);
+    s->row_number = s->row_mark = NULL;
+    in->runs.n = 0;
+}
+
 /* Reads a table. The first lines of the files determine the types of columns. If a worker finds a word in a column of numbers, the
  * column becomes a category, and all workers read again. */
 static int read_table(tr_data *data, const tr_data *like, struct tr_reading *in)
@@ -572,16 +589,43 @@ static int read_table(tr_data *data, const tr_data *like, struct tr_reading *in)
         }
         TR_TRY(tr_schema_change(data, in->seen, &again));
         if (!again) return TR_OK;
-        tr_disk_forget(&in->writer);
-        tr_schema_seen_free(&in->seen, s->schema);
-        tr_ids_free(&in->report.labels.bits);
-        tr_matrix_free(&s->rows);
-        extras_free(in);
-        free(s->row_number);
-        free(s->row_mark);
-        s->row_number = s->row_mark = NULL;
-        in->runs.n = 0;
+        forget_rows(data, in);
     }
+}
+
+/* Reads rows without names of columns. If labels are integers that floats do not tell apart, they get names, and all workers read
+ * again. Labels of HDF5 may be texts. */
+static int read_unnamed(tr_data *data, const tr_data *like, struct tr_reading *in)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    const tr_data *node = s->node_rows ? s->node_rows->train : NULL;
+    const tr_data *from = like ? like : node;
+    in->label_seen.are_text = true;
+    if (from && from->state->names) {
+        s->names = from->state->names;
+        s->names->users++;
+    }
+    bool names = false, texts = data->format == TR_FORMAT_HDF5 && tr_data_hdf5_head(data)->text_labels;
+    if (texts && !s->names) TR_TRY(tr_agree(tr, tr_schema_new(&s->names)));
+    TR_TRY(tr_agree(tr, read_files(data, like, in)));
+    if (from || s->names) return TR_OK;
+    TR_TRY(tr_labels_need_names(tr, &in->report, data, &names));
+    if (!names) return TR_OK;
+    int status = TR_OK;
+    if (s->form & TR_DATA_NODE && *in->report.long_label) {
+        char problem[256];
+        snprintf(problem, sizeof problem,
+                 "label %s is not exact in a 32-bit float: expected integers up to 16777216 in a job with "
+                 "tasks or folds, or data.format: csv",
+                 in->report.long_label);
+        status = tr_place_fail(&s->files, &in->report.long_label_at, problem);
+    }
+    if (status == TR_OK) status = tr_schema_new(&s->names);
+    TR_TRY(tr_agree(tr, status));
+    s->long_labels = true;
+    forget_rows(data, in);
+    return tr_agree(tr, read_files(data, like, in));
 }
 
 static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
@@ -595,7 +639,7 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     in->writer.expands = tables && s->form & TR_DATA_SPARSE;
     in->writer.prunes = !tables && tr->job->table.prune;
     if (!csv) TR_TRY(tr_split_open(data, like));
-    TR_TRY(csv ? read_table(data, like, in) : tr_agree(tr, read_files(data, like, in)));
+    TR_TRY(csv ? read_table(data, like, in) : read_unnamed(data, like, in));
     TR_TRY(sum_reports(tr, &in->report, &totals));
     data->weighted = tr_schema_has_extra(s->schema, TR_EXTRA_WEIGHT) ||
                      (!s->test && extra_is_in_file(data, TR_EXTRA_WEIGHT));
@@ -611,6 +655,9 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
                         : csv            ? TR_OK
                                          : decide_columns(data, &totals, like)));
 
+    if (s->names && s->names->labels.n == 0)
+        TR_TRY(tr_schema_settle_labels(data, s->names, works ? &in->label_seen : NULL, &in->report.labels));
+
     if (s->form & TR_DATA_NODE) { /* rows of a node stay as they were read: each task converts a copy */
         s->full = s->schema || (hdf5 && !tr_data_hdf5_head(data)->sparse);
         if (s->schema) data->columns = s->schema->slots;
@@ -623,31 +670,19 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     for (int e = 0; e < TR_EXTRAS; e++) TR_TRY(extra_check(data, (enum tr_extra)e));
     TR_TRY(tr_agree(tr, works ? extras_set(data, in) : TR_OK));
     if (csv) TR_TRY(tr_schema_make_keys(data, like, in));
-    bool too_many =
-        s->long_labels && s->form & TR_DATA_FEW_CLASSES && s->schema->labels.n > TR_GUESSED_CLASSES;
+    bool too_many = s->long_labels && s->form & TR_DATA_FEW_CLASSES &&
+                    !tr_labels_may_be_classes(tr_data_schema(data)->labels.n, true);
     TR_TRY(tr_agree(tr, too_many
                             ? tr_fail(TR_ERR_DATA,
                                       "%s: %zu labels are integers that 32-bit floats do not tell apart: "
                                       "expected a model.type or model.objective of classes, or of regression",
-                                      s->files.file[0].path, s->schema->labels.n)
+                                      s->files.file[0].path, tr_data_schema(data)->labels.n)
                             : TR_OK));
     TR_TRY(tr_labels_unite(tr, &in->report.labels, data));
     bool one_label = !like && s->schema && s->schema->positive && data->labels != 2 && data->label[0] != 1;
     TR_TRY(tr_agree(tr, one_label ? tr_fail(TR_ERR_DATA, "%s: data.positive: no row has the label %s",
                                             tr_job_where(tr->job, "data.positive"), s->schema->positive)
                                   : TR_OK));
-    bool names = false;
-    if (!csv && !like) TR_TRY(tr_labels_need_names(tr, &in->report, data, &names));
-    int status = TR_OK;
-    if (names && *in->report.long_label) { /* labels need names, which only csv has */
-        char problem[256];
-        snprintf(problem, sizeof problem,
-                 "label %s is not exact in a 32-bit float: expected integers up to 16777216, or data.format: "
-                 "csv, where labels have names",
-                 in->report.long_label);
-        status = tr_place_fail(&s->files, &in->report.long_label_at, problem);
-    }
-    TR_TRY(tr_agree(tr, status));
     if (data->labels > 2) TR_TRY(tr_agree(tr, tr_labels_find_third(tr, &in->report.labels, data)));
 
     /* Decide whether rows become dense. If half of the cells are not zero, sparse rows take as much memory as dense rows, and are
@@ -669,6 +704,7 @@ static int fill_rows(tr_data *data, const tr_data *like, struct tr_reading *in)
     TR_TRY(tr_agree(tr, works ? finish_rows(data, in) : TR_OK));
     if (!s->on_disk) return TR_OK;
 
+    int status = TR_OK;
     if (works) { /* workers read the files again: the second pass writes the rows */
         struct tr_reading second = {.writer = in->writer, .second = true, .seen = in->seen};
         status = read_range(data, like, NULL, &second);
@@ -1022,7 +1058,7 @@ const struct tr_schema *tr_store_schema(const tr_context *tr)
     const struct tr_store *last = NULL;
     for (const struct tr_store *s = tr->stores ? tr->stores->first : NULL; s; s = s->next)
         if (!s->data.state->test && (!last || s->number > last->number)) last = s;
-    return last ? last->data.state->schema : NULL;
+    return last ? tr_data_schema(&last->data) : NULL;
 }
 
 int tr_store_report(tr_context *tr)
@@ -1063,6 +1099,7 @@ static int fill(tr_data *data, const tr_data *like)
         status =
             tr_row_store_share(data, in.keys, in.n_keys, tr_data_is_dense(data) || !s->tr->job->table.prune);
     tr_ids_free(&in.report.labels.bits);
+    tr_ids_free(&in.label_seen);
     tr_disk_free(&in.writer);
     if (s->schema) tr_schema_seen_free(&in.seen, s->schema);
     extras_free(&in);
@@ -1152,8 +1189,13 @@ const char *tr_data_third_label(const tr_data *data)
 
 bool tr_data_labels_are_names(const tr_data *data)
 {
-    const struct tr_schema *s = data->state->schema;
+    const struct tr_schema *s = tr_data_schema(data);
     return s && s->labels.n > 0 && !s->positive;
+}
+
+void tr_data_label_text(const tr_data *data, float label, char text[TR_LABEL_TEXT])
+{
+    tr_schema_label_text(data ? tr_data_schema(data) : NULL, label, text);
 }
 
 void tr_data_forget(tr_data *data)

@@ -51,8 +51,10 @@ struct tr_data_state {
     tr_context *tr;
     struct tr_store *store; /* the store that contains this data set and frees it */
     struct tr_files files;
-    struct tr_head *heads;           /* what the first lines of each file show (reader.h) */
-    struct tr_schema *schema;        /* csv; test data share the schema of the training data */
+    struct tr_head *heads;    /* what the first lines of each file show (reader.h) */
+    struct tr_schema *schema; /* csv; test data share the schema of the training data */
+    /* libsvm, hdf5: the names of labels, in a schema without columns, which test data share; NULL: labels are numbers */
+    struct tr_schema *names;
     struct tr_bindings bindings;     /* csv: the columns of the schema that the files have */
     uint64_t unknown;                /* csv: number of values of categories that have no key */
     uint64_t unlabelled;             /* csv: number of rows without a label, which are left out */
@@ -62,7 +64,7 @@ struct tr_data_state {
     struct tr_job_held_out held_out; /* data.test: the share of data.train that is held out as test data */
     struct tr_split split;           /* the held-out rows, if this data set is read from data.train */
     bool test;                       /* this data set is test data */
-    bool long_labels;                /* csv: labels are names because some are integers that are not floats */
+    bool long_labels;                /* labels are names because some are integers that are not floats */
 
     /* The rows of this worker, or those of its group (see row_store.h). */
     struct tr_matrix rows;
@@ -133,6 +135,7 @@ struct tr_reading {
     uint64_t *records; /* ratings, docword: number of records of each file */
     bool text_rows, text_columns;
     size_t columns;              /* ratings, docword: number of columns */
+    struct tr_ids label_seen;    /* libsvm, hdf5: the names of labels, if labels have names */
     struct tr_column_seen *seen; /* csv: what the reader found in each column */
     float *extra[TR_EXTRAS];     /* csv: extras of each row, if a column has them */
     /* For rows that a group will share: the columns that occur, ascending. The rows contain positions in this list */
@@ -141,6 +144,12 @@ struct tr_reading {
     struct tr_disk_writer writer; /* for rows on a disk */
     bool second;                  /* this is the second pass over the files, which writes the rows */
 };
+
+/* Returns what describes the columns of a table, or at least the names of labels; NULL: neither is there. */
+static inline struct tr_schema *tr_data_schema(const tr_data *data)
+{
+    return data->state->schema ? data->state->schema : data->state->names;
+}
 
 /* ---- open data sets ----
  *

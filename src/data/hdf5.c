@@ -213,7 +213,9 @@ static int table_find_labels(struct tr_hdf5 *t, hid_t group)
     static const char *const names[] = {"y", "label", "labels", "target", NULL};
     const char *name = object_first(group, names);
     if (!name || object_kind(group, name) != H5I_DATASET) return TR_OK;
-    TR_TRY(array_open_list(t, group, name, &t->y));
+    TR_TRY(array_open_any(t, group, name, true, &t->y));
+    if (t->y.columns > 1 && t->y.rows > 0)
+        return hdf5_fail(t, &t->y, "several columns, expected one number for each row");
     t->labelled = true;
     if (t->y.rows == t->rows) return TR_OK;
     return tr_fail(TR_ERR_DATA, "%s:%s: %llu labels, but there are %llu rows in %s", t->path, t->y.name,
@@ -428,6 +430,7 @@ int tr_hdf5_look(const struct tr_file *file, struct tr_head *head)
     head->sparse = t.sparse;
     head->full = t.full;
     head->labelled = t.labelled;
+    head->text_labels = t.labelled && t.y.texts;
     head->from_one = t.first_index == 1;
     head->named = t.named;
     head->header = t.named && attribute_count(t.file, "header", 0) > 0;
@@ -620,7 +623,8 @@ struct hdf5_pass {
     struct tr_hdf5 table;
     uint64_t *begin; /* sparse: for each current row, the index of its first non-zero in the file */
     float *value;    /* sparse: values of the current rows, as long as all values before them are 1 */
-    size_t begin_capacity, value_room;
+    uint64_t *mark;  /* labels with names: marks (split.h) of the labels of the current rows */
+    size_t begin_capacity, value_room, mark_room;
     struct tr_files rows; /* files with numbers of rows as sizes, from tr_hdf5_rows() */
     uint64_t done;        /* number of rows of all files read so far */
     /* The following members are used only if columns have names. */
@@ -933,24 +937,77 @@ static size_t count_falls(const uint32_t *index, size_t n)
 
 /* ---- rows without names of columns ---- */
 
-/* Sets *wanted: the row is not held out, and its label is finite. */
-static int hdf5_check_label(struct hdf5_pass *p, uint64_t row, float label, bool *wanted)
+/* Sets *wanted: row first + i, the i-th of the current rows, is not held out, and its label is finite. */
+static int hdf5_check_label(struct hdf5_pass *p, uint64_t first, size_t i, float label, bool *wanted)
 {
     struct tr_reader *r = p->r;
+    uint64_t row = first + i;
     bool skips;
     r->offset = row;
-    r->mark = tr_split_number_mark(label);
+    r->mark = p->mark ? p->mark[i] : tr_split_number_mark(label);
     TR_TRY(hdf5_choose(r, row, &skips));
     *wanted = !skips;
     if (!*wanted || !p->table.labelled || r->options->unlabelled || isfinite(label)) return TR_OK;
     *wanted = false;
-    return hdf5_reject(p, &p->table.y, row, 0, not_finite(label));
+    return hdf5_reject(p, &p->table.y, row, 0,
+                       p->table.y.texts ? "is empty or longer than 1000 bytes, expected a label"
+                                        : not_finite(label));
 }
 
 static int hdf5_add_row(struct tr_reader *r, float label)
 {
     if (r->place) r->place[r->matrix.rows] = r->offset;
     return tr_reader_end_row(r, label);
+}
+
+/* The labels of the rows that are being read, and their marks. */
+struct label_state {
+    const struct tr_reader_options *options;
+    float *label;
+    uint64_t *mark;
+};
+
+static int hdf5_name_label(void *state, size_t i, const char *text, size_t n)
+{
+    const struct label_state *s = state;
+    s->label[i] = NAN;
+    s->mark[i] = tr_split_text_mark(text, n);
+    if (!tr_reader_names_labels(s->options)) return TR_OK;
+    return n == 0 || n > TR_NAME_LONGEST ? TR_OK : tr_reader_find_label(s->options, text, n, &s->label[i]);
+}
+
+/* Notes an integer label that no float equals. */
+static int hdf5_note_label(void *state, size_t i, const char *text, size_t n)
+{
+    struct tr_reader *r = state;
+    char line[TR_NUMBER_ROOM + TR_TEXT_SLACK] = "";
+    memcpy(line, text, n);
+    line[n] = '\n';
+    (void)i;
+    tr_reader_note_long_label(r, line, ' ');
+    return TR_OK;
+}
+
+/* Reads the labels of the rows first .. first + n - 1 of the file. */
+static int hdf5_read_labels(struct hdf5_pass *p, uint64_t first, size_t n, float *label)
+{
+    struct tr_reader *r = p->r;
+    struct tr_hdf5 *t = &p->table;
+    bool named = tr_reader_names_labels(r->options);
+    if (t->y.texts && !named && !r->options->unlabelled && !r->options->marks_only)
+        return hdf5_fail(t, &t->y, "texts, expected numbers");
+    if (t->y.texts || named) {
+        TR_TRY(TR_GROW(&p->mark, &p->mark_room, n));
+        return array_read_texts(t, &t->y, first, n, hdf5_name_label,
+                                &(struct label_state){r->options, label, p->mark});
+    }
+    TR_TRY(array_read(t, &t->y, first, n, label, NULL));
+    for (size_t i = 0; i < n && t->y.size > 2 && t->y.number != TR_HDF5_F32 && !*r->report.long_label; i++) {
+        if (!tr_label_is_long(label[i])) continue;
+        r->offset = first + i;
+        TR_TRY(array_read_texts(t, &t->y, first + i, 1, hdf5_note_label, r));
+    }
+    return TR_OK;
 }
 
 static int hdf5_make_room(struct tr_reader *r, size_t more)
@@ -972,12 +1029,12 @@ static int hdf5_add_dense(struct hdf5_pass *p, uint64_t first, size_t n)
     TR_TRY(TR_GROW(&m->value, &r->value_capacity, (old + n) * columns));
     float *value = m->value + old * columns, *label = m->label ? m->label + old : NULL;
     TR_TRY(array_read(&p->table, &p->table.x, first, n, value, NULL));
-    if (label) TR_TRY(array_read(&p->table, &p->table.y, first, n, label, NULL));
+    if (label) TR_TRY(hdf5_read_labels(p, first, n, label));
     bool clean = tr_are_finite(value, n * columns);
     for (size_t i = 0; i < n && !r->enough; i++, value += columns) {
         bool wanted;
         size_t odd = clean ? columns : 0;
-        TR_TRY(hdf5_check_label(p, first + i, label ? label[i] : 0, &wanted));
+        TR_TRY(hdf5_check_label(p, first, i, label ? label[i] : 0, &wanted));
         if (!wanted) continue;
         while (odd < columns && isfinite(value[odd])) odd++;
         if (odd < columns) {
@@ -1059,11 +1116,11 @@ static int hdf5_add_lists(struct hdf5_pass *p, uint64_t first, const uint64_t *b
         size_t at = (size_t)(begin[i] - begin[0]);
         if (begin[i + 1] > begin[i] && at > 0) falls -= index[at] <= index[at - 1];
     }
-    if (label) TR_TRY(array_read(&p->table, &p->table.y, first, n, label, NULL));
+    if (label) TR_TRY(hdf5_read_labels(p, first, n, label));
     for (size_t i = 0; i < n && !r->enough; i++) {
         size_t at = (size_t)(begin[i] - begin[0]), length = (size_t)(begin[i + 1] - begin[i]);
         bool wanted;
-        TR_TRY(hdf5_check_label(p, first + i, label ? label[i] : 0, &wanted));
+        TR_TRY(hdf5_check_label(p, first, i, label ? label[i] : 0, &wanted));
         if (wanted)
             TR_TRY(hdf5_check_row(p, begin[i], index + at, value + at, length, clean, falls == 0, &wanted));
         if (!wanted) continue;
@@ -1185,7 +1242,7 @@ static int hdf5_add_rows(struct hdf5_pass *p, uint64_t begin, uint64_t end)
 
 static void pass_close(struct hdf5_pass *p)
 {
-    void *arrays[] = {p->rows.file, p->begin, p->value, p->raw};
+    void *arrays[] = {p->rows.file, p->begin, p->value, p->raw, p->mark};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 

@@ -194,6 +194,10 @@ static const char *libsvm_parse_row(struct tr_reader *r, const char *p)
         return libsvm_bad_label(r, p, end, label);
     }
     if (tr_label_is_long(label)) tr_reader_note_long_label(r, p, ' ');
+    if (tr_reader_names_labels(r->options) && end > p) {
+        r->status = tr_reader_find_label(r->options, p, (size_t)(end - p), &label);
+        if (r->status != TR_OK) return NULL;
+    }
     while (tr_is_blank(*end)) end++;
     if (*end == 'q' && strncmp(end, "qid:", 4) == 0) { /* a second qid is refused as a malformed index */
         uint64_t query;

@@ -161,12 +161,25 @@ void tr_reader_note_long_label(struct tr_reader *r, const char *token, char sepa
     if (*report->long_label || tr_read_field(token, separator, &f)) return;
     size_t n = f.n;
     const char *text = tr_value_text(f.text, &n, room);
-    if (n > 21 || !tr_value_is_number(text, n, &number) || memchr(text, '.', n) ||
-        (double)(float)number == number)
-        return;
+    if (n > 21 || !tr_value_is_number(text, n, &number) || memchr(text, '.', n)) return;
+    char as_float[64]; /* a double has no more digits than a label of 64 bits, either */
+    int digits = snprintf(as_float, sizeof as_float, "%.0f", (double)(float)number);
+    if ((size_t)digits == n && memcmp(as_float, text, n) == 0) return;
     memcpy(report->long_label, text, n);
     report->long_label[n] = '\0';
     report->long_label_at = (struct tr_file_place){r->file, r->offset};
+}
+
+int tr_reader_find_label(const struct tr_reader_options *o, const char *text, size_t n, float *label)
+{
+    char room[TR_VALUE_ROOM];
+    uint32_t place;
+    text = tr_value_text(text, &n, room);
+    if (!o->label_names) TR_TRY(tr_ids_add_text(o->label_seen, text, n, &place));
+    else if ((place = tr_ids_find_text(o->label_names, text, n)) == UINT32_MAX)
+        place = (uint32_t)o->label_names->n;
+    *label = (float)place;
+    return TR_OK;
 }
 
 int tr_reader_add_label(struct tr_reader *r, float label)

@@ -34,8 +34,9 @@ struct tr_head {
     bool named;    /* hdf5: columns have names, so the file is read as csv: see hdf5.h */
     uint64_t
         label_column; /* hdf5 with named columns: index of the label column; equal to `fields` if there is none */
-    bool queries;     /* libsvm: the first row has a qid */
-    bool bare;        /* libsvm: the first row has no label */
+    bool text_labels;             /* hdf5: labels are texts */
+    bool queries;                 /* libsvm: the first row has a qid */
+    bool bare;                    /* libsvm: the first row has no label */
     bool text_rows, text_columns; /* ratings: the user or the item of the first record is no number */
     int label;                    /* csv: probable label column, TR_LABEL_* */
     bool header;                  /* csv: the first line has the names of the columns */
@@ -113,7 +114,7 @@ struct tr_read_report {
     uint32_t lowest, highest; /* lowest and highest index of a column; lowest > highest: there is none */
     uint64_t text_bytes;      /* bytes of all lines of this reader */
     struct tr_labels labels;  /* the caller frees labels.bits */
-    char long_label[TR_TOKEN_ROOM]; /* libsvm, csv: the first integer label that is no float; empty: none */
+    char long_label[TR_TOKEN_ROOM]; /* the first integer label that is no float; empty: none */
     struct tr_file_place long_label_at;
     bool queries;                 /* libsvm: some rows have a qid, which is ignored */
     uint64_t skipped, unlabelled; /* skipped: malformed records; unlabelled: csv rows without a label */
@@ -190,6 +191,10 @@ struct tr_reader_options {
     bool unlabelled; /* libsvm: accept lines without a label; their label is NaN. hdf5: do not check labels */
     bool every_row;  /* see tr_read_options.every_row; requires piece */
     bool line_ids;   /* text: the identifiers of the rows for piece() are the numbers of their lines */
+    /* libsvm, hdf5: the names of labels, which are then the numbers of their names, or the number of names if a label is not among
+     * them; or receives the names, if these are not known yet. Both NULL: labels are numbers */
+    const struct tr_ids *label_names;
+    struct tr_ids *label_seen;
     /* csv: the columns, and which of them each file has. schema NULL: all are numbers; label: the label column */
     const struct tr_schema *schema;
     const struct tr_bindings *bindings;
@@ -422,6 +427,13 @@ int tr_reader_add_label(struct tr_reader *r, float label);
 
 /* Notes an integer label that no float equals, if it is the first one; token: its text, which ends at a separator. */
 void tr_reader_note_long_label(struct tr_reader *r, const char *token, char separator);
+
+/* Returns whether labels have names (options->label_names, label_seen), and finds the label with a name. */
+static inline bool tr_reader_names_labels(const struct tr_reader_options *o)
+{
+    return o->label_names || o->label_seen;
+}
+int tr_reader_find_label(const struct tr_reader_options *o, const char *text, size_t n, float *label);
 
 /* Returns whether a label may have been rounded from such an integer. */
 static inline bool tr_label_is_long(float label)

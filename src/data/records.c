@@ -129,6 +129,7 @@ static int pass_read(struct pass *p, struct tr_reader_options *options)
     const tr_read_options *o = p->options;
     options->heads = p->heads;
     options->every_row = o->every_row;
+    if (o->names && o->names->labels.n > 0 && !o->every_row) options->label_names = &o->names->labels;
     options->skip_errors = o->skip_errors;
     options->piece = pass_take_rows;
     options->piece_state = options->progress_state = p;

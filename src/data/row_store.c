@@ -593,6 +593,7 @@ void tr_data_free_head(tr_data *data)
     free(s->words);
     tr_scale_free(&s->scale);
     tr_schema_release(&s->schema);
+    tr_schema_release(&s->names);
     tr_bindings_free(&s->bindings);
 }
 
@@ -637,9 +638,12 @@ static int archive_data(struct tr_archive *a, tr_data *data, struct head *h)
         s->unknown = h->unknown;
         s->unlabelled = h->unlabelled;
     }
-    bool schema = s->schema != NULL;
+    bool schema = s->schema != NULL, names = s->names != NULL;
+    struct tr_bindings no_files = {.n = 0};
     struct tr_dictionary *none = NULL; /* not needed: test data use the dictionary of the training data */
     TR_TRY(tr_archive_copy(a, &schema, sizeof schema));
+    TR_TRY(tr_archive_copy(a, &names, sizeof names));
+    if (names) TR_TRY(tr_schema_archive(a, &s->names, &no_files));
     if (schema) TR_TRY(tr_schema_archive(a, &s->schema, &s->bindings));
     if (schema) TR_TRY(tr_dictionary_archive(a, s->tr, s->test ? &none : &s->schema->dictionary));
     TR_TRY(tr_archive_array(a, &s->heads, s->files.n * sizeof *s->heads));

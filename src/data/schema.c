@@ -300,12 +300,19 @@ void tr_schema_key_text(const struct tr_schema *s, uint64_t key, char text[TR_SH
 
 static bool schema_is_of_numbers(const struct tr_schema *s)
 {
-    return !s || (!tr_schema_has_categories(s) && s->keys == s->slots && s->labels.n == 0);
+    return !s || (!tr_schema_has_categories(s) && s->keys == s->slots);
 }
 
 bool tr_schema_agrees(const struct tr_schema *a, const struct tr_schema *b)
 {
-    if (!schema_is_of_numbers(a) || !schema_is_of_numbers(b)) return false;
+    static const struct tr_ids none = {.are_text = true};
+    const struct tr_ids *x = a ? &a->labels : &none, *y = b ? &b->labels : &none;
+    if (!schema_is_of_numbers(a) || !schema_is_of_numbers(b) || x->n != y->n) return false;
+    for (size_t i = 0; i < x->n; i++) {
+        size_t n_x, n_y;
+        const char *of_x = tr_ids_text(x, i, &n_x), *of_y = tr_ids_text(y, i, &n_y);
+        if (n_x != n_y || memcmp(of_x, of_y, n_x) != 0) return false;
+    }
     for (uint64_t k = 0; a && b && k < a->keys && k < b->keys; k++) {
         char of_a[TR_SHOWN_NAME], of_b[TR_SHOWN_NAME];
         tr_schema_key_text(a, k, of_a);
@@ -322,7 +329,10 @@ void tr_schema_label_text(const struct tr_schema *s, float label, char text[TR_S
         const char *name = tr_ids_text(&s->labels, (size_t)label, &n);
         tr_escape(text, TR_SHOWN_NAME, name, n);
     } else {
-        snprintf(text, TR_SHOWN_NAME, "%.9g", (double)label);
+        for (int digits = 6; digits <= 9; digits++) {
+            snprintf(text, TR_SHOWN_NAME, "%.*g", digits, (double)label);
+            if (strtof(text, NULL) == label) return;
+        }
     }
 }
 

@@ -216,8 +216,8 @@ static inline size_t tr_schema_fields(const struct tr_schema *s)
     return s->n - s->crosses;
 }
 
-/* Returns whether rows of schema a can be used as rows of schema b. This requires that all columns are numbers, that labels have no
- * names, and that each key means the same column in both. NULL stands for data whose columns have no names. */
+/* Returns whether rows of schema a can be used as rows of schema b. This requires that all columns are numbers, that labels have the
+ * same names, and that each key means the same column in both. NULL stands for data whose columns have no names. */
 bool tr_schema_agrees(const struct tr_schema *a, const struct tr_schema *b);
 
 /* Returns the index of the column with an extra of the rows, or s->n if there is none. s may be NULL. */
@@ -282,6 +282,11 @@ bool tr_schema_take_words(struct tr_schema *s, const struct tr_column_seen *seen
 /* Finds means, dictionaries and names of labels, or uses those of the training data `like`. Converts the workers' rows to rows of
  * keys, immediately if they are in memory, otherwise when in->writer writes them. Updates the labels of in->report. */
 int tr_schema_make_keys(struct tr_data *data, const struct tr_data *like, struct tr_reading *in);
+
+/* Sorts the names of labels that the workers have seen into s->labels, and replaces the places of labels in rows and in `labels` by
+ * their numbers there. seen: the names that this worker has seen; NULL: none. */
+int tr_schema_settle_labels(struct tr_data *data, struct tr_schema *s, const struct tr_ids *seen,
+                            struct tr_labels *labels);
 
 /* Converts additional rows m of a worker (NULL: it has none) to rows of keys. seen: the values that it has found in them. */
 int tr_schema_expand_more(const struct tr_data *data, const struct tr_column_seen *seen, struct tr_matrix *m);

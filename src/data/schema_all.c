@@ -277,10 +277,9 @@ static int schema_sort_labels(struct tr_schema *s, const char *path, const struc
     return TR_OK;
 }
 
-/* Makes s->labels, and replaces the places of labels in rows and in `labels` by their numbers in s->labels. */
-static int schema_settle_labels(tr_data *data, const struct tr_column_seen *seen, struct tr_labels *labels)
+int tr_schema_settle_labels(tr_data *data, struct tr_schema *s, const struct tr_ids *seen,
+                            struct tr_labels *labels)
 {
-    struct tr_schema *s = data->state->schema;
     struct tr_matrix *m = &data->state->rows;
     tr_context *tr = data->state->tr;
     TR_CLOSED_BY(tr_dictionary_free) struct tr_dictionary *d = NULL;
@@ -288,8 +287,7 @@ static int schema_settle_labels(tr_data *data, const struct tr_column_seen *seen
     TR_FREED uint64_t *count = NULL;
     TR_FREED uint32_t *number = NULL;
     struct tr_dictionary_column column;
-    if (s->label == s->n || s->column[s->label].type != TR_COLUMN_NAMED_LABEL || s->positive) return TR_OK;
-    struct tr_counted mine = {.values = seen ? &seen[s->label].values : &no_values};
+    struct tr_counted mine = {.values = seen ? seen : &no_values};
     size_t n = mine.values->n, length;
     TR_TRY(tr_agree(tr, TR_NEW(&count, n)));
     for (size_t i = 0; i < n; i++) count[i] = 1;
@@ -321,7 +319,10 @@ int tr_schema_make_keys(tr_data *data, const tr_data *like, struct tr_reading *i
     uint32_t **number = NULL;
     state->unknown = 0;
     if (!like) TR_TRY(schema_settle_missing(data, in));
-    if (!like) TR_TRY(schema_settle_labels(data, in->seen, &in->report.labels));
+    bool named = s->label < s->n && s->column[s->label].type == TR_COLUMN_NAMED_LABEL && !s->positive;
+    if (!like && named)
+        TR_TRY(tr_schema_settle_labels(data, s, in->seen ? &in->seen[s->label].values : NULL,
+                                       &in->report.labels));
     if (tr_schema_has_dictionaries(s))
         TR_TRY(schema_number_values(data, !like, in->seen, &state->rows, in->writer.column, &number));
     int status = like ? TR_OK : tr_schema_number(s);
@@ -403,8 +404,9 @@ int tr_labels_need_names(tr_context *tr, const struct tr_read_report *report, co
     *names = any && form & (TR_DATA_CLASSES | TR_DATA_NODE);
     if (!any || *names || !(form & TR_DATA_FEW_CLASSES)) return TR_OK;
     TR_TRY(tr_labels_unite(tr, &report->labels, &all));
-    *names = all.labels <= TR_GUESSED_CLASSES;
-    for (size_t i = 0; i < all.labels; i++) *names = *names && all.label[i] == rintf(all.label[i]);
+    bool integers = true;
+    for (size_t i = 0; i < all.labels; i++) integers = integers && all.label[i] == rintf(all.label[i]);
+    *names = tr_labels_may_be_classes(all.labels, integers);
     free((void *)(uintptr_t)all.label);
     return TR_OK;
 }
@@ -432,7 +434,7 @@ int tr_labels_find_third(tr_context *tr, const struct tr_labels *labels, tr_data
     const struct tr_file_place *third = &first[2]->place;
     const struct tr_file *file = &files->file[third->file];
     uint64_t line = third->offset;
-    for (int i = 0; i < 3; i++) tr_schema_label_text(data->state->schema, first[i]->value, text[i]);
+    for (int i = 0; i < 3; i++) tr_schema_label_text(tr_data_schema(data), first[i]->value, text[i]);
     if (tr->rank == 0 && !file->hdf5) TR_TRY(tr_files_line(files, third->file, third->offset, &line));
     return tr_format(&data->state->third_label, "%s:%s%llu: label %s is the third kind after %s and %s",
                      file->path, file->hdf5 ? " row " : "", (unsigned long long)line, text[2], text[0],

@@ -386,7 +386,7 @@ static int split_by_label(tr_data *data)
         if (end - i < least) least = end - i;
         integers = integers && pair[2 * i] & 1;
     }
-    bool classes = s->form & TR_DATA_CLASSES || (integers && labels <= TR_GUESSED_CLASSES);
+    bool classes = s->form & TR_DATA_CLASSES || tr_labels_may_be_classes(labels, integers);
     if (!classes || labels > TR_SPLIT_MOST_LABELS ||
         (double)least * (held->to - held->from) >= TR_SPLIT_FEW_ROWS)
         return TR_OK;

@@ -61,7 +61,7 @@ static int labels_number_classes(tr_context *tr, const tr_data *train, bool *cla
     size_t n = train->labels;
     double count[TR_GUESSED_CLASSES] = {0}, sum = 0, least = INFINITY;
     *classes = n <= FEW;
-    if (n <= FEW || n > TR_GUESSED_CLASSES) return TR_OK;
+    if (n <= FEW || !tr_labels_may_be_classes(n, true)) return TR_OK;
     bool consecutive = train->label[0] >= 0 && train->label[0] <= 1 &&
                        train->label[n - 1] - train->label[0] == (float)(n - 1);
     if (!consecutive) return TR_OK;

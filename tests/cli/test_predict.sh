@@ -83,3 +83,37 @@ predicts "texts of HDF5" sign cells.h5 --id barcodes
 what=barcodes && lines out "aa	1" "b c	-1" "	1" "dddd	-1"
 predicts "numbers of HDF5" sign cells.h5 --id obs/number
 what=numbers && lines out "9007199254740993	1" "-5	-1" "0	1" "7	-1"
+
+# ---- labels of HDF5 are predicted and evaluated as they are in the file: texts, large integers, fractions ----
+awk 'BEGIN { for (i = 1; i <= 40; i++) print i }' >order
+labels() { awk -v a="$1" -v b="$2" 'BEGIN { for (i = 1; i <= 40; i++) print (i > 20 ? b : a) "" }'; }
+while read -r class size low high; do
+    rm -f classes.h5
+    import classes.h5 X FP 32 "40 1" <order
+    labels "$low" "$high" | import classes.h5 y $class $size 40
+    for how in "1 model.type=logistic" "3 model.type=trees model.min_rows=5 data.test=classes.h5"; do
+        # shellcheck disable=SC2086 # words on purpose
+        run classes ${how%% *} data.train=classes.h5 ${how#* }
+        predicts classes classes classes.h5
+        labels "$low" "$high" | paste - out | awk '$1 == $2 { n++ } END { exit n < 38 }' || fail "$class $size, $how: $(sort out | uniq -c)"
+        "$trireme" evaluate classes classes.h5 --json >said && says said "\"confusion_${high}_as_$high\": [12]"
+        rm -rf classes
+    done
+done <<END
+IN 64 9007199254740992 9007199254740993
+IN 32 20231231 20240103
+FP 64 16777216 16777217
+FP 64 0.1 0.2
+STR 0 Oslo Rome,Italy
+IN 8 0 1
+END
+# tasks: one reading of the files for all
+labels a b | import texts.h5 y STR 0 40 && import texts.h5 X FP 32 "40 1" <order
+run_all 2 /dev/null <<END
+one data.train=texts.h5 model.type=logistic
+two data.train=texts.h5 data.test=25% model.type=trees model.min_rows=5
+END
+for task in one two; do
+    predicts task $task texts.h5
+    labels a b | paste - out | awk '$1 == $2 { n++ } END { exit n < 38 }' || fail "task $task: $(sort out | uniq -c)"
+done

@@ -96,7 +96,7 @@ static void save(const struct tr_linear_model *m)
     struct tr_linear_text *t;
     size_t size = m->outputs * (m->dtype == TR_F32 ? 4 : 8);
     save_h5(m);
-    ck_ok(tr_linear_text_create(unit_folder, m, &t));
+    ck_ok(tr_linear_text_create(unit_folder, m, NULL, &t));
     ck_ok(tr_linear_text_append(t, m->dtype, m->weight, FIRST));
     ck_ok(tr_linear_text_append(t, m->dtype, (char *)m->weight + FIRST * size, FEATURES - FIRST));
     if (m->biased) ck_ok(tr_linear_text_append(t, TR_F64, m->bias, 1));
@@ -339,13 +339,13 @@ UNIT_CASE(nothing_is_left_where_writing_fails)
 {
     struct tr_linear_model m = some_model(&tr_loss_logistic, TR_F32, false);
     struct tr_linear_text *t;
-    ck_ok(tr_linear_text_create(unit_folder, &m, &t));
+    ck_ok(tr_linear_text_create(unit_folder, &m, NULL, &t));
     ck_ok(tr_linear_text_append(t, m.dtype, m.weight, FIRST));
     tr_linear_text_close(&t, TR_ERR_IO);
     ck_assert_msg(rmdir(unit_folder) == 0, "something was left in %s", unit_folder);
-    ck_fails(tr_linear_text_create("/dev/null/x", &m, &t), TR_ERR_NO_OUTPUT, "/dev/null");
+    ck_fails(tr_linear_text_create("/dev/null/x", &m, NULL, &t), TR_ERR_NO_OUTPUT, "/dev/null");
     tr_linear_text_close(&t, TR_ERR_IO);
-    ck_fails(tr_linear_text_create("/proc/x", &m, &t), TR_ERR_NO_OUTPUT, "/proc/x");
+    ck_fails(tr_linear_text_create("/proc/x", &m, NULL, &t), TR_ERR_NO_OUTPUT, "/proc/x");
     tr_linear_text_close(&t, TR_ERR_IO);
     tr_linear_model_free(&m);
 }

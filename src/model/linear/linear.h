@@ -379,12 +379,12 @@ void tr_linear_model_free(struct tr_linear_model *model); /* frees the arrays, n
 /* Writes a model.txt that liblinear-predict can read. The i-th line (from 1) behind the line «w» has the weights of the feature
  * with index i - 1 + first_index, whereas LIBLINEAR uses it for index i. If first_index is 0, users of LIBLINEAR must add 1 to each
  * index of their data; a last line «first_index 0», which LIBLINEAR ignores, marks such models. LIBLINEAR reads only labels that
- * are whole numbers. It knows no softmax, which another line marks, but predicts the same labels from the margins.
+ * are whole numbers: if labels have names that are none, the numbers of the names stand here; train: the data with the names, or NULL. It knows no softmax, which another line marks, but predicts the same labels from the margins.
  *
  * One process calls tr_linear_text_create(), then tr_linear_text_append() with the weights of n features each time and at last with
  * the bias, then tr_linear_text_close(), which deletes the file if the status is not TR_OK, and returns the status. */
 struct tr_linear_text;
-int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,
+int tr_linear_text_create(const char *folder, const struct tr_linear_model *head, const tr_data *train,
                           struct tr_linear_text **text);
 int tr_linear_text_append(struct tr_linear_text *text, enum tr_dtype dtype, const void *weights, size_t n);
 int tr_linear_text_close(struct tr_linear_text **text, int status); /* *text may be NULL */

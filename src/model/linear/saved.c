@@ -179,6 +179,8 @@ static int text_read_head(struct scanner *s, struct tr_linear_model *m, double *
                 double label;
                 TR_TRY(text_read_number(s, &label));
                 m->label[i] = (float)label;
+                if (label == rint(label) && (double)m->label[i] != label)
+                    return text_refuse(s, "a label is not exact in a 32-bit float: expected model.h5");
             }
             TR_TRY(model_check_labels(m, &fine));
             if (!fine)
@@ -350,9 +352,10 @@ struct tr_linear_text {
     locale_t c;          /* the locale "C", in which numbers have a decimal point */
 };
 
-int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,
+int tr_linear_text_create(const char *folder, const struct tr_linear_model *head, const tr_data *train,
                           struct tr_linear_text **text)
 {
+    char name[TR_LABEL_TEXT];
     struct tr_linear_text *t;
     TR_TRY(TR_NEW(&t, 1));
     *text = t;
@@ -372,8 +375,16 @@ int tr_linear_text_create(const char *folder, const struct tr_linear_model *head
     if (head->first_index == 0)
         snprintf(t->end + strlen(t->end), sizeof t->end - strlen(t->end), "first_index 0\n");
     if (head->offsets) snprintf(t->end + strlen(t->end), sizeof t->end - strlen(t->end), "offset\n");
-    for (size_t i = 0; classifies && i < head->labels; i++)
-        fprintf(t->target.file, "%s %.9g", i == 0 ? "label" : "", (double)head->label[i]);
+    bool whole = classifies;
+    for (size_t i = 0; whole && i < head->labels; i++) {
+        tr_data_label_text(train, head->label[i], name);
+        whole = name[strspn(name, "-0123456789")] == '\0';
+    }
+    for (size_t i = 0; classifies && i < head->labels; i++) {
+        tr_data_label_text(train, head->label[i], name);
+        if (whole) fprintf(t->target.file, "%s %s", i == 0 ? "label" : "", name);
+        else fprintf(t->target.file, "%s %.9g", i == 0 ? "label" : "", (double)head->label[i]);
+    }
     uselocale(old);
     fprintf(t->target.file, "%snr_feature %llu\nbias %d\nw\n", classifies ? "\n" : "",
             (unsigned long long)head->features, head->biased ? 1 : -1);
@@ -551,7 +562,7 @@ static int saved_fill_weights(void *model, uint64_t first, size_t n, void *value
     struct tr_linear_model head = *s;
     if (m->train->format == TR_FORMAT_CSV)
         head.first_index = 1; /* columns of csv files have no numbers; 1 is the convention of LIBLINEAR */
-    if (first == 0) TR_TRY(tr_linear_text_create(folder, &head, &m->text));
+    if (first == 0) TR_TRY(tr_linear_text_create(folder, &head, m->train, &m->text));
     TR_TRY(tr_linear_text_append(m->text, s->dtype, values, n));
     if (first + n < s->features) return TR_OK;
     if (s->biased) TR_TRY(tr_linear_text_append(m->text, TR_F64, s->bias, 1));
