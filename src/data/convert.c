@@ -329,8 +329,7 @@ static const char *text_read_line(const struct work *w, size_t file, const char 
         p = field[b->column[k]].end;
         bool more = tr_next_field(&p, separator);
         if (more && k + 1 < b->fields) continue;
-        snprintf(problem, 256, "%s%zu columns, expected %zu as in the first line", more ? "more than " : "",
-                 k + 1, b->fields);
+        snprintf(problem, 256, TR_BAD_COUNT, more ? "more than " : "", k + 1, k == 0 ? "" : "s", b->fields);
         return !more && k + 1 == b->fields ? NULL : problem;
     }
 }

@@ -226,8 +226,8 @@ static __attribute__((noinline)) const char *csv_parse_odd_field(struct tr_reade
 
 static const char *csv_bad_count(struct tr_reader *r, size_t found, bool more)
 {
-    return tr_reader_bad(r, NULL, ' ', "%s%zu column%s, expected %zu as in the first line",
-                         more ? "more than " : "", found, found == 1 ? "" : "s", r->fields);
+    return tr_reader_bad(r, NULL, ' ', TR_BAD_COUNT, more ? "more than " : "", found, found == 1 ? "" : "s",
+                         r->fields);
 }
 
 /* ---- a line of numbers ---- */

@@ -45,8 +45,8 @@ static const struct {
      "one character as , ; or |, or tab, blank or ::"},
     {"data.quote", offsetof(tr_job, data.quote), offsetof(struct tr_dialect, quote), "\"'\1",
      "double, single or none"},
-    {"data.escape", offsetof(tr_job, data.escape), offsetof(struct tr_dialect, escape), "\\^/~\1",
-     "backslash, none, or one of ^ / ~"},
+    {"data.escape", offsetof(tr_job, data.escape), offsetof(struct tr_dialect, escape), "\\^/~\"\1",
+     "backslash, double, none, or one of ^ / ~"},
     {"data.comment", offsetof(tr_job, data.comment), offsetof(struct tr_dialect, comment), "#%!;@/*\1",
      "none, or one of # % ! ; @ / *"},
     {"data.decimal", offsetof(tr_job, data.decimal), offsetof(struct tr_dialect, decimal), ".,",
@@ -232,6 +232,9 @@ int tr_dialects_find(struct tr_files *files, enum tr_format format, char said[TR
     TR_FREED struct tr_dialect *found = NULL;
     size_t most = tr_max_size(PIECES / files->n, 1), pieces;
     struct tr_sample_text piece[PIECES];
+    struct tr_dialect given = files->given;
+    bool rare = given.escape > TR_DIALECT_NONE && given.escape != '\\'; /* no candidate of the sniffer */
+    if (rare) given.escape = TR_DIALECT_NONE;
     *said = '\0';
     TR_TRY(TR_NEW(&text, most * PIECE));
     TR_TRY(TR_NEW(&found, files->n));
@@ -240,9 +243,11 @@ int tr_dialects_find(struct tr_files *files, enum tr_format format, char said[TR
         char line[200];
         if (f->hdf5 || f->size == 0) continue;
         TR_TRY(sample_read(f, most, text, piece, &pieces));
-        int status = tr_dialect_sniff(piece, pieces, &files->given, &found[i], line);
+        int status = tr_dialect_sniff(piece, pieces, &given, &found[i], line);
         if (status != TR_OK) return tr_fail(status, "%s: %s", f->path, line);
+        if (rare) found[i].escape = files->given.escape;
         found[i].newlines |= files->given.newlines;
+        found[i].apostrophes = files->given.quote == '\'';
         const struct tr_notation *like = &files->notation;
         bool plain = found[i].decimal != ',' && !found[i].thousands && !files->given.decimal;
         if (like->decimal && plain && found[i].delimiter == like->delimiter) { /* too few rows may show it */

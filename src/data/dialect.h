@@ -34,14 +34,16 @@ enum { TR_DIALECT_NONE = 1, TR_DIALECT_COUNT = 1 << 30 };
  * found»; in the dialect of a file '\0' stands for none. */
 struct tr_dialect {
     enum tr_encoding encoding;
-    char delimiter;      /* ' ' stands for any number of blanks and tabs; TR_SEPARATOR_COLONS for «::» */
-    char quote;          /* '"', also if no quotes were found; '\''; '\0': quotes are text */
-    char escape;         /* before a quote in a quoted field; '\0': the quote is doubled */
-    char comment;        /* lines that begin with it are dropped */
-    char decimal;        /* '.' or ',' */
-    char thousands;      /* between groups of three digits: ',', '.', ' ', '\'' or '\0' */
-    bool cr;             /* lines end with CR only */
-    bool newlines;       /* quoted fields contain line ends */
+    char delimiter; /* ' ' stands for any number of blanks and tabs; TR_SEPARATOR_COLONS for «::» */
+    char quote;     /* '"', also if no quotes were found; '\''; '\0': quotes are text */
+    char escape;    /* before a quote in a quoted field; '\0': the quote is doubled */
+    char comment;   /* lines that begin with it are dropped */
+    char decimal;   /* '.' or ',' */
+    char thousands; /* between groups of three digits: ',', '.', ' ', '\'' or '\0' */
+    bool cr;        /* lines end with CR only */
+    bool newlines;  /* quoted fields contain line ends */
+    bool
+        apostrophes; /* a quote inside of a quoted field is text unless the field ends behind it: data.quote=single */
     bool units;          /* the line below the header has units, and is dropped */
     bool forms;          /* in the settings of a job: data.columns says how numbers are written */
     uint32_t skip_lines; /* lines above the header, which are dropped */

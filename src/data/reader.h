@@ -398,6 +398,12 @@ const struct tr_text_format *tr_text_format(enum tr_format format);
 /* csv, ratings: finds the head of a table. rates: the table has ratings. */
 int tr_table_head(const struct tr_first_lines *first, bool rates, int header, struct tr_head *head);
 
+/* csv: describes a line with another number of fields than the first line. */
+#define TR_BAD_COUNT                                                                                         \
+    "%s%zu column%s, expected %zu as in the first line: see data.delimiter, data.quote and "                 \
+    "data.skip_lines, or "                                                                                   \
+    "data.on_error=skip"
+
 /* csv, text or HDF5: allocates memory for more rows. */
 int tr_csv_make_room(struct tr_reader *r, size_t more);
 /* csv: finds the place of a value in options->seen, or its number in the schema's dictionary, or its hashed key. n = 0: missing. */

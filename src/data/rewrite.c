@@ -251,18 +251,16 @@ static inline bool span_find(const struct tr_rewriter *r, const char *p, const c
         } else if (*q == r->d.escape && (q[1] == r->d.quote || q[1] == r->d.escape) && q + 1 < end) {
             s->simple = false;
             q++;
-        } else if (*q == r->d.quote) {
-            if (q[1] != r->d.quote || q + 1 >= end) break;
+        } else if (*q == r->d.quote && q[1] == r->d.quote && q + 1 < end) {
             q++;
+        } else if (*q == r->d.quote) {
+            s->end = q;
+            s->next = q + 1;
+            while (tr_is_padding(*s->next, r->d.delimiter)) s->next++;
+            if (s->next + (*s->next == '\r') >= end && !last) return false;
+            if (tr_at_line_end(s->next) || at_delimiter(r, s->next)) return true;
+            if (!r->d.apostrophes) break;
         }
-    }
-    s->end = q;
-    if (*q != '\n') {
-        for (q++; tr_is_padding(*q, r->d.delimiter); q++) {
-        }
-        if (q + (*q == '\r') >= end && !last) return false;
-        s->next = q;
-        if (tr_at_line_end(q) || at_delimiter(r, q)) return true;
     }
     s->broken = true;
     s->text = p;
@@ -452,7 +450,7 @@ static const char *header_end(const struct tr_rewriter *r, const char *p, const 
         if (p >= end) return end;
         if (tr_at_line_end(p)) {
             ++*newlines;
-            return p + (*p == '\r') + 1;
+            return end - p > 1 + (*p == '\r') ? p + 1 + (*p == '\r') : end;
         }
         if (!(p = behind_delimiter(r, p, end, last))) return NULL;
     }
@@ -625,7 +623,7 @@ static int rewrite_lines(struct tr_rewriter *r, bool last)
             r->field++;
         } else {
             if (behind < end) *to++ = '\n';
-            behind = behind + 1 + (*behind == '\r') < end ? behind + 1 + (*behind == '\r') : end;
+            behind = end - behind > 1 + (*behind == '\r') ? behind + 1 + (*behind == '\r') : end;
             r->field = 0;
         }
         r->open = more;
