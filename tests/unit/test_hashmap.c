@@ -4,7 +4,7 @@
 
 #include "table/storage.h"
 
-#define expect_ok(call) ck_cheap((call) == TR_OK)
+#define expect_ok(call) ck_assert((call) == TR_OK)
 
 static const tr_key top = (UINT64_C(1) << 63) - 1; /* the highest key of a table */
 
@@ -59,27 +59,27 @@ UNIT_LOOP(random_operations_agree_with_a_plain_list, FAMILIES)
     for (int step = 0; step < OPERATIONS; step++) {
         uint32_t i = (uint32_t)tr_rng_below(&rng, KEYS);
         tr_key key = family_key(_i, i);
-        ck_cheap(tr_hashmap_find(&map, key) == slot_of[i]);
+        ck_assert(tr_hashmap_find(&map, key) == slot_of[i]);
         if (tr_rng_below(&rng, 2)) continue;
         uint32_t slot;
         expect_ok(add_one(&map, key, &slot));
         if (slot_of[i] == TR_NO_SLOT) {
             slot_of[i] = count++;
-            ck_cheap(((float *)map.array[0].at)[slot] == 0 && ((double *)map.array[1].at)[slot] == 0);
+            ck_assert(((float *)map.array[0].at)[slot] == 0 && ((double *)map.array[1].at)[slot] == 0);
             ((float *)map.array[0].at)[slot] = (float)i;
             ((double *)map.array[1].at)[slot] = (double)key;
         }
-        ck_cheap(slot == slot_of[i]);
-        ck_cheap(map.count == count);
+        ck_assert(slot == slot_of[i]);
+        ck_assert(map.count == count);
     }
     for (uint32_t i = 0; i < KEYS; i++) {
         tr_key key = family_key(_i, i);
         uint32_t slot = tr_hashmap_find(&map, key);
-        ck_cheap(slot == slot_of[i]);
+        ck_assert(slot == slot_of[i]);
         if (slot == TR_NO_SLOT) continue;
-        ck_cheap(tr_hashmap_key(&map, slot) == key);
-        ck_cheap(((float *)map.array[0].at)[slot] == (float)i);
-        ck_cheap(((double *)map.array[1].at)[slot] == (double)key);
+        ck_assert(tr_hashmap_key(&map, slot) == key);
+        ck_assert(((float *)map.array[0].at)[slot] == (float)i);
+        ck_assert(((double *)map.array[1].at)[slot] == (double)key);
     }
     tr_hashmap_close(&map);
 }
@@ -99,14 +99,14 @@ UNIT_LOOP(batches_agree_with_single_keys, FAMILIES)
         size_t n = tr_rng_below(&rng, MOST);
         for (size_t i = 0; i < n; i++) key[i] = family_key(_i, (uint32_t)tr_rng_below(&rng, KEYS));
         tr_hashmap_find_all(&many, key, n, slot);
-        for (size_t i = 0; i < n; i++) ck_cheap(slot[i] == tr_hashmap_find(&one, key[i]));
+        for (size_t i = 0; i < n; i++) ck_assert(slot[i] == tr_hashmap_find(&one, key[i]));
         expect_ok(tr_hashmap_add_all(&many, key, n, slot));
         for (size_t i = 0; i < n; i++) {
             uint32_t expected;
             expect_ok(add_one(&one, key[i], &expected));
-            ck_cheap(slot[i] == expected);
+            ck_assert(slot[i] == expected);
         }
-        ck_cheap(many.count == one.count);
+        ck_assert(many.count == one.count);
     }
     tr_hashmap_close(&one);
     tr_hashmap_close(&many);
@@ -122,8 +122,8 @@ UNIT_LOOP(no_call_moves_more_than_a_page, FAMILIES)
         uint64_t before = map.moved;
         uint32_t slot, pages = map.pages;
         expect_ok(add_one(&map, family_key(_i, i), &slot));
-        ck_cheap(map.moved - before <= TR_HASH_PAGE_KEYS);
-        ck_cheap(map.pages - pages <= 1);
+        ck_assert(map.moved - before <= TR_HASH_PAGE_KEYS);
+        ck_assert(map.pages - pages <= 1);
     }
     ck_assert_uint_eq(map.count, KEYS);
     ck_assert_uint_gt(map.moved, KEYS / 2);
@@ -134,7 +134,7 @@ UNIT_LOOP(no_call_moves_more_than_a_page, FAMILIES)
 static void check_bytes_a_key(const struct tr_hashmap *map)
 {
     enum { MOST = 14 }; /* of index; 12.8 right after all pages have been split, and the directory */
-    ck_cheap(tr_hashmap_memory(map) <= (size_t)map->count * (sizeof(tr_key) + 12 + MOST));
+    ck_assert(tr_hashmap_memory(map) <= (size_t)map->count * (sizeof(tr_key) + 12 + MOST));
 }
 
 UNIT_LOOP(memory_follows_the_keys_present, FAMILIES)
@@ -184,15 +184,15 @@ UNIT_CASE(looking_does_not_create)
     for (int round = 0; round < 2; round++) {
         size_t memory = tr_hashmap_memory(&map);
         uint32_t count = map.count;
-        for (uint32_t i = 0; i < KEYS; i++) ck_cheap(tr_hashmap_find(&map, key[i] + 1) == TR_NO_SLOT);
+        for (uint32_t i = 0; i < KEYS; i++) ck_assert(tr_hashmap_find(&map, key[i] + 1) == TR_NO_SLOT);
         for (uint32_t i = 0; i < KEYS; i++) key[i]++;
         tr_hashmap_find_all(&map, key, KEYS, slot);
-        for (uint32_t i = 0; i < KEYS; i++) ck_cheap(slot[i] == TR_NO_SLOT);
-        ck_cheap(map.count == count);
-        ck_cheap(tr_hashmap_memory(&map) == memory);
+        for (uint32_t i = 0; i < KEYS; i++) ck_assert(slot[i] == TR_NO_SLOT);
+        ck_assert(map.count == count);
+        ck_assert(tr_hashmap_memory(&map) == memory);
         for (uint32_t i = 0; i < KEYS; i++) key[i]--;
         expect_ok(tr_hashmap_add_all(&map, key, KEYS, slot));
-        ck_cheap(map.count == KEYS);
+        ck_assert(map.count == KEYS);
     }
     tr_hashmap_close(&map);
 }
@@ -246,10 +246,10 @@ UNIT_CASE(the_end_of_memory_leaves_the_map_whole)
         ck_assert_uint_lt(limit.rlim_cur - address_space(), 1 << 20); /* all of it was made use of */
         ck_assert_uint_gt(map.count, begin);
         for (uint32_t i = 0; i < map.count; i++) {
-            ck_cheap(tr_hashmap_find(&map, family_key(3, i)) == i);
-            ck_cheap(((float *)map.array[0].at)[i] == (float)i);
+            ck_assert(tr_hashmap_find(&map, family_key(3, i)) == i);
+            ck_assert(((float *)map.array[0].at)[i] == (float)i);
         }
-        ck_cheap(tr_hashmap_find(&map, family_key(3, map.count)) == TR_NO_SLOT);
+        ck_assert(tr_hashmap_find(&map, family_key(3, map.count)) == TR_NO_SLOT);
     }
     tr_hashmap_close(&map);
 }
@@ -272,16 +272,16 @@ UNIT_CASE(keys_made_to_meet_do_no_harm)
     ck_contains(tr_error_text(), "have hashes like");
     ck_assert_uint_eq(map.count, TR_HASH_PAGE_KEYS);
     ck_assert_uint_lt(tr_hashmap_memory(&map), 1 << 20);
-    for (uint64_t i = 0; i < map.count; i++) ck_cheap(tr_hashmap_find(&map, unmix(i)) == i);
+    for (uint64_t i = 0; i < map.count; i++) ck_assert(tr_hashmap_find(&map, unmix(i)) == i);
     /* splitting their pages changes many entries of a directory that has become too deep for them */
     static uint32_t slot_of[KEYS];
     for (uint32_t i = 0; i < KEYS; i++) {
         if ((tr_mix(family_key(7, i)) >> 12) % 256 == 0) continue; /* may lead to the full page */
         expect_ok(add_one(&map, family_key(7, i), &slot_of[i]));
-        ck_cheap(slot_of[i] == map.count - 1);
+        ck_assert(slot_of[i] == map.count - 1);
     }
     for (uint32_t i = 0; i < KEYS; i++)
-        ck_cheap(slot_of[i] == 0 || tr_hashmap_find(&map, family_key(7, i)) == slot_of[i]);
+        ck_assert(slot_of[i] == 0 || tr_hashmap_find(&map, family_key(7, i)) == slot_of[i]);
     ck_assert_uint_gt(map.count, KEYS);
     tr_hashmap_close(&map);
 }
@@ -290,7 +290,7 @@ static void check_list(const struct tr_hash_list *list, const struct tr_hashmap 
 {
     uint32_t absent = 0;
     for (uint32_t i = 0; i < list->n; i++) {
-        ck_cheap(list->slot[i] == tr_hashmap_find(map, list->key[i]));
+        ck_assert(list->slot[i] == tr_hashmap_find(map, list->key[i]));
         absent += list->slot[i] == TR_NO_SLOT;
     }
     ck_assert_uint_eq(list->absent, absent);
@@ -322,12 +322,12 @@ UNIT_CASE(lists_of_keys_follow_the_map)
             for (uint32_t i = (uint32_t)tr_rng_below(&rng, list.n); i < list.n && n < 200; i += step)
                 at[n++] = i;
             expect_ok(tr_hash_list_add(&list, &map, at, n));
-            for (uint32_t i = 0; i < n; i++) ck_cheap(list.slot[at[i]] == tr_hashmap_find(&map, key[at[i]]));
+            for (uint32_t i = 0; i < n; i++) ck_assert(list.slot[at[i]] == tr_hashmap_find(&map, key[at[i]]));
         }
         uint32_t count = map.count;
         tr_hash_list_refresh(&list, &map);
         tr_hash_list_refresh(&empty, &map);
-        ck_cheap(map.count == count);
+        ck_assert(map.count == count);
         check_list(&list, &map);
     }
     ck_assert_uint_gt(list.absent, 0);

@@ -41,18 +41,18 @@ static void raise_clocks(int self)
 {
     struct tr_clock *c = &window.clock[self];
     for (int64_t clock = self == 0 ? CLOCKS : 1; clock <= CLOCKS; clock++) {
-        ck_cheap(tr_clock_get(c, TR_CLOCK_WRITTEN) < (self == 0 ? 1 : clock));
+        ck_assert(tr_clock_get(c, TR_CLOCK_WRITTEN) < (self == 0 ? 1 : clock));
         for (int64_t now = self == 0 ? 1 : clock; now <= clock; now++) window.written[self][now] = true;
         tr_clock_raise(c, TR_CLOCK_WRITTEN, clock);
         int64_t all = tr_clock_get(c, TR_CLOCK_WRITTEN);
         for (int r = 0; r < RANKS; r++)
-            for (int64_t before = 1; before <= all; before++) ck_cheap(window.written[r][before]);
+            for (int64_t before = 1; before <= all; before++) ck_assert(window.written[r][before]);
     }
 }
 
 static void check_clocks(void)
 {
-    for (int r = 0; r < RANKS; r++) ck_cheap(tr_clock_get(&window.clock[r], TR_CLOCK_WRITTEN) == CLOCKS);
+    for (int r = 0; r < RANKS; r++) ck_assert(tr_clock_get(&window.clock[r], TR_CLOCK_WRITTEN) == CLOCKS);
 }
 
 UNIT_CASE(the_clock_is_that_of_the_slowest)
@@ -79,7 +79,7 @@ static void open_cache(void)
     int64_t staleness = cached.staleness;
     memset(&cached, 0, sizeof cached);
     cached.staleness = staleness;
-    ck_cheap(tr_cache_bytes(1, 2 * sizeof(int64_t)) <= sizeof cached.memory);
+    ck_assert(tr_cache_bytes(1, 2 * sizeof(int64_t)) <= sizeof cached.memory);
     for (int w = 0; w < WORKERS; w++) cached.cache[w] = tr_cache_at(cached.memory, 1, 2 * sizeof(int64_t));
 }
 
@@ -98,7 +98,7 @@ static int64_t copy_value(const int64_t *value)
 {
     int64_t first = value[0];
     interleave_step();
-    ck_cheap(value[1] == first);
+    ck_assert(value[1] == first);
     return first;
 }
 
@@ -125,7 +125,7 @@ static int64_t read_through(struct tr_node_cache *c, const struct tr_cache_terms
         break;
     }
     *number = fetch.number;
-    ck_cheap(fetch.holds >= terms->least);
+    ck_assert(fetch.holds >= terms->least);
     return seen;
 }
 
@@ -139,9 +139,9 @@ static void use_cache(int self)
         terms.least = clock - cached.staleness;
         while (least_clock(cached.pushed) < terms.least) interleave_wait();
         int64_t seen = read_through(c, &terms, &number);
-        if (lockstep) ck_cheap(seen == WORKERS * clock);
-        ck_cheap(seen >= WORKERS * terms.least);
-        ck_cheap(seen >= clock); /* its own */
+        if (lockstep) ck_assert(seen == WORKERS * clock);
+        ck_assert(seen >= WORKERS * terms.least);
+        ck_assert(seen >= clock); /* its own */
         atomic_store(&cached.has_read[self], clock + 1);
         while (lockstep && least_clock(cached.has_read) <= clock) interleave_wait();
         atomic_fetch_add(&cached.table, 1);
@@ -152,7 +152,7 @@ static void use_cache(int self)
 
 static void check_cache(void)
 {
-    ck_cheap(atomic_load(&cached.table) == WORKERS * CLOCKS);
+    ck_assert(atomic_load(&cached.table) == WORKERS * CLOCKS);
 }
 
 UNIT_CASE(a_fetch_has_what_it_says)
@@ -237,12 +237,12 @@ static void visit_chunks(int self)
 {
     static const tr_key visited[WORKERS][VISITS] = {{0, 1}, {1, 0}};
     struct tr_replica *l = &node_replica.replica[self];
-    ck_cheap(chunks_bring_ahead(l, visited[self], VISITS) == TR_OK);
+    ck_assert(chunks_bring_ahead(l, visited[self], VISITS) == TR_OK);
     for (int i = 0; i < VISITS; i++) {
         size_t c = visited[self][i];
-        ck_cheap(chunk_get(l, c) == TR_OK);
+        ck_assert(chunk_get(l, c) == TR_OK);
         struct values *v = &node_replica.frame[node_replica.chunk[c].frame];
-        ck_cheap(v->chunk == c);
+        ck_assert(v->chunk == c);
         int64_t number = atomic_load(&v->number);
         if (l->mode == TR_UPDATE_LOCKED) atomic_store(&v->number, number + 1);
         else atomic_fetch_add(&v->number, 1);
@@ -261,14 +261,14 @@ static void check_chunks(void)
         const struct values *v = &stored;
         if (chunk->here) v = &node_replica.frame[chunk->frame];
         else
-            ck_cheap(pread(node_replica.file, &stored, sizeof stored, (off_t)(c * sizeof stored)) ==
-                     sizeof stored);
-        ck_cheap(v->chunk == c);
-        ck_cheap(v->number == WORKERS);
-        ck_cheap(chunk->lock == 0);
+            ck_assert(pread(node_replica.file, &stored, sizeof stored, (off_t)(c * sizeof stored)) ==
+                      sizeof stored);
+        ck_assert(v->chunk == c);
+        ck_assert(v->number == WORKERS);
+        ck_assert(chunk->lock == 0);
         absent += !chunk->here;
     }
-    ck_cheap(node_replica.head.absent == absent);
+    ck_assert(node_replica.head.absent == absent);
 }
 
 UNIT_CASE(no_visit_of_a_chunk_is_lost)
@@ -325,25 +325,25 @@ static void come(int self)
     for (int clock = 0; clock < CLOCKS; clock++, l->tr->sync->now++) {
         bool last = clock == CLOCKS - 1;
         int did = 0;
-        ck_cheap(replica_watch(l, &did) == TR_OK);
+        ck_assert(replica_watch(l, &did) == TR_OK);
         if (last && self == meeting.fails) continue;
         meeting.came[self][clock] = true;
         int status = replica_barrier(l, &me);
         if (meeting.fails >= 0 && status != TR_OK) { /* of a barrier before, it may be told as well */
-            ck_cheap(replica_is_left(l));
+            ck_assert(replica_is_left(l));
             continue;
         }
-        ck_cheap(!last || meeting.fails < 0);
-        ck_cheap(status == TR_OK);
-        for (int r = 0; r < RANKS; r++) ck_cheap(meeting.came[r][clock]);
+        ck_assert(!last || meeting.fails < 0);
+        ck_assert(status == TR_OK);
+        for (int r = 0; r < RANKS; r++) ck_assert(meeting.came[r][clock]);
     }
     while (self == meeting.fails && atomic_load(&l->head->failed) == TR_OK)
-        ck_cheap(interleave_turn(l->tr) == TR_OK);
+        ck_assert(interleave_turn(l->tr) == TR_OK);
 }
 
 static void check_meeting(void)
 {
-    ck_cheap(atomic_load(&meeting.head.failed) == (meeting.fails < 0 ? TR_OK : TR_ERR_PEER));
+    ck_assert(atomic_load(&meeting.head.failed) == (meeting.fails < 0 ? TR_OK : TR_ERR_PEER));
 }
 
 UNIT_CASE(nobody_leaves_before_all_have_come)

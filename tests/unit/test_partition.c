@@ -54,18 +54,18 @@ UNIT_CASE(every_unit_has_a_place_of_its_own)
                 char *taken = calloc(total, 1);
                 for (uint64_t unit = 0; unit < units[u]; unit++) {
                     struct tr_location at = tr_partition_locate(&p, unit);
-                    ck_cheap(at.server < servers[s] && at.position < tr_partition_share(&p, at.server));
-                    ck_cheap(!taken[begin[at.server] + at.position]++);
-                    ck_cheap(tr_partition_unit(&p, at.server, at.position) == unit);
+                    ck_assert(at.server < servers[s] && at.position < tr_partition_share(&p, at.server));
+                    ck_assert(!taken[begin[at.server] + at.position]++);
+                    ck_assert(tr_partition_unit(&p, at.server, at.position) == unit);
                 }
                 for (uint32_t server = 0; server < servers[s]; server++) { /* the rest is padding */
                     uint64_t share = tr_partition_share(&p, server), count = 0;
                     for (uint32_t position = 0; position < share; position++) {
                         bool used = taken[begin[server] + position];
-                        ck_cheap(used == (tr_partition_unit(&p, server, position) != UINT64_MAX));
+                        ck_assert(used == (tr_partition_unit(&p, server, position) != UINT64_MAX));
                         count += used;
                     }
-                    ck_cheap(count == held_by(&p, server));
+                    ck_assert(count == held_by(&p, server));
                 }
                 free(taken);
                 tr_partition_free(&p);
@@ -108,7 +108,7 @@ UNIT_CASE(any_place_knows_its_unit)
             for (int i = 0; i < 20000; i++) {
                 uint64_t unit = tr_rng_below(&rng, units[u]);
                 struct tr_location at = tr_partition_locate(&p, unit);
-                ck_cheap(tr_partition_unit(&p, at.server, at.position) == unit);
+                ck_assert(tr_partition_unit(&p, at.server, at.position) == unit);
                 uint32_t server = (uint32_t)tr_rng_below(&rng, 7); /* few() fills no more */
                 uint32_t position = (uint32_t)tr_rng_below(&rng, tr_partition_share(&p, server));
                 unit = tr_partition_unit(&p, server, position);
@@ -117,7 +117,7 @@ UNIT_CASE(any_place_knows_its_unit)
                     continue;
                 }
                 at = tr_partition_locate(&p, unit);
-                ck_cheap(at.server == server && at.position == position);
+                ck_assert(at.server == server && at.position == position);
             }
             ck_assert_uint_lt(in_padding, 200);
             tr_partition_free(&p);
@@ -280,7 +280,7 @@ UNIT_CASE(unbounded_partitions_spread_keys)
             for (uint64_t n = 0; n < KEYS; n++) {
                 uint64_t key = (UINT64_C(1) << 63) - 1 - n * strides[i];
                 uint32_t server = tr_partition_locate(&p, key).server;
-                ck_cheap(server < SERVERS && server == tr_partition_locate(&p, key - key % p.block).server);
+                ck_assert(server < SERVERS && server == tr_partition_locate(&p, key - key % p.block).server);
                 count[server]++;
             }
             double allowed = kind == TR_PARTITION_RANGE ? INFINITY : kind == TR_PARTITION_RING ? 1.5 : 1.2;
