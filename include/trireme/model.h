@@ -298,6 +298,12 @@ long tr_query_number(const tr_query *query, const char *flag, long otherwise);
  */
 char *const *tr_query_files(const tr_query *query, size_t *n);
 
+/* Reads the ratings of these files as the job that trained the model has read its data.
+ *
+ * @param [in] labelled  a line without a rating is an error
+ */
+int tr_query_ratings(const tr_query *query, bool labelled, tr_rating_fn *rating, void *state);
+
 /* Special values of `digits` below. TR_SHORTEST: the fewest digits that identify an f32. TR_AS_LABEL: the name of the label, or
  * TR_SHORTEST if labels have no names. */
 enum { TR_SHORTEST = -1, TR_AS_LABEL = -2 };

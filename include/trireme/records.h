@@ -32,7 +32,8 @@ extern "C" {
  * end with CRLF, and a file may start with a UTF-8 byte order mark.
  *   libsvm    label index:value index:value ..., indices in ascending order; # starts a comment
  *   csv       fields separated by commas, semicolons, tabs or blanks, the same number in each line, with or without header
- *   ratings   user, item, rating, and further fields; separated by tabs, ::, semicolons, commas or blanks
+ *   ratings   user, item, rating, and further fields, or in the order of a header; separated by tabs, ::, semicolons, commas or
+ *             blanks
  *   docword   three lines with the numbers of documents, words and records; then document, word, count, counted from 1
  *   hdf5      a dense array X, or non-zeros as data, indices, indptr; and labels y; d.h5:/train/X selects an object */
 #define TR_TEXT_FORMATS(FORMAT)                                                                              \
@@ -83,7 +84,7 @@ typedef struct tr_read_counts {
 
 /* Options of tr_read_rows(). All members may be zero. */
 typedef struct tr_read_options {
-    /* Format of the files, except ratings; TR_FORMAT_AUTO detects hdf5, libsvm, csv or docword from the first file. */
+    /* Format of the files; TR_FORMAT_AUTO detects hdf5, libsvm, csv or docword from the first file. */
     enum tr_format format;
     /* libsvm and csv: TR_ROWS_SPARSE converts csv to sparse rows without zeros; TR_ROWS_DENSE converts libsvm to dense rows
      * and requires columns. */
@@ -92,9 +93,9 @@ typedef struct tr_read_options {
      * this number. */
     uint64_t columns;
     uint32_t first_index; /* libsvm: index of column 0 in the file, 0 or 1; with 1, index 0 is an error */
-    bool labelled;        /* libsvm: a line without a label is an error; otherwise its label is NaN */
-    int label;            /* csv: TR_LABEL_...; a file with exactly `columns` columns has no labels */
-    int header;           /* csv: TR_HEADER_... */
+    bool labelled; /* libsvm, ratings: a line without a label or rating is an error; otherwise it is NaN */
+    int label;     /* csv: TR_LABEL_...; a file with exactly `columns` columns has no labels */
+    int header;    /* csv: TR_HEADER_... */
     /* csv: describes the columns of the training data of a model, and maps columns of the files to keys; label and first_index are
      * ignored then. If `labelled` is set, rows without a label are skipped and counted, and rows have the weights in the column of data.weight, or weight 1 in a file without this column. Rows have the offsets in the
      * column of data.offset, which the files must have. */
@@ -116,8 +117,8 @@ typedef struct tr_read_options {
      * first reader reads all rows of docword. */
     size_t reader, readers;
     uint64_t max_record; /* maximum size of a line in bytes; 0: 64 MiB */
-    const tr_job
-        *job; /* its keys such as data.delimiter describe the text; NULL: they are found in the files */
+    const tr_job *
+        job; /* its keys such as data.delimiter and data.columns describe the text; NULL: they are found in the files */
 } tr_read_options;
 
 /* Some consecutive rows of the files, valid until the callback that receives them returns. */
@@ -160,9 +161,10 @@ typedef int tr_rating_fn(void *state, const tr_rating *rating);
 
 /* Reads all ratings of files in order, as tr_read_rows() does.
  *
- * @param [in] third_may_miss  accept lines of a user and an item without a rating
+ * @param [in] options  labelled, job and max_record are used
  */
-int tr_read_ratings(char *const files[], size_t n, bool third_may_miss, tr_rating_fn *rating, void *state);
+int tr_read_ratings(char *const files[], size_t n, const tr_read_options *options, tr_rating_fn *rating,
+                    void *state);
 
 /* ---- names in memory ---- */
 

@@ -73,6 +73,14 @@ char *const *tr_query_files(const tr_query *q, size_t *n)
     return q->ask->file;
 }
 
+int tr_query_ratings(const tr_query *q, bool labelled, tr_rating_fn *rating, void *state)
+{
+    const tr_job *job = q->model->job;
+    tr_read_options options = {
+        .labelled = labelled, .job = job, .max_record = job ? job->data.max_record : 0};
+    return tr_read_ratings(q->ask->file, q->ask->files, &options, rating, state);
+}
+
 void tr_query_rows(tr_query *q, enum tr_row_form form, uint64_t columns, uint64_t first_index)
 {
     q->rows.form = form;

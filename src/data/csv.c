@@ -485,11 +485,8 @@ static bool csv_mark(struct tr_reader *r, const char *p)
     size_t n = f.n;
     bool missing = tr_schema_is_missing(o->schema, f.text, f.n);
     if (o->split.by == TR_SPLIT_TIME) {
-        const char *problem = "is no time, expected numbers, or dates as 2024-01-31 or 2024-01-31T12:30:00";
-        if (missing) problem = "is missing, expected a time";
-        else if (tr_split_read_time(f.text, f.n, &r->mark)) problem = NULL;
-        if (problem) return csv_bad_field(r, r->mark_field, p, problem) != NULL;
-        return true;
+        const char *problem = tr_split_read_time(f.text, missing ? 0 : f.n, &r->mark);
+        return !problem || csv_bad_field(r, r->mark_field, p, problem) != NULL;
     }
     if (f.doubled) {
         r->status = TR_GROW(&r->scratch, &r->scratch_capacity, n);

@@ -95,10 +95,11 @@ static int read_heads(tr_data *data, const tr_data *like)
     if (*said) tr_say(s->tr, "dialect:       %s", said);
     if (like) data->format = like->format;
     else TR_TRY(tr_data_format(job, &s->files, &data->format));
+    bool ratings = data->format == TR_FORMAT_RATINGS;
     const struct {
         const char *key;
         bool given;
-    } keys[] = {{"data.columns", job->data.columns.n},
+    } keys[] = {{"data.columns", job->data.columns.n && !ratings},
                 {"data.missing", job->data.missing.n},
                 {"data.cross", job->data.cross.n},
                 {"data.hash", job->data.hash},
@@ -106,7 +107,7 @@ static int read_heads(tr_data *data, const tr_data *like)
                 {"data.min_count", job->data.min_count > 1},
                 {"data.most_values", job->data.most_values},
                 {"data.group", *job->data.group},
-                {"data.time", *job->data.time},
+                {"data.time", *job->data.time && !ratings},
                 {"data.header", job->data.header},
                 {"data.delimiter", *job->data.delimiter},
                 {"data.quote", *job->data.quote},
@@ -123,6 +124,11 @@ static int read_heads(tr_data *data, const tr_data *like)
                            tr_job_where(job, keys[i].key), keys[i].key, i < of_csv ? "" : " and ratings",
                            tr_format_word(data->format));
     TR_TRY(tr_heads_read(&s->files, data->format, TR_HEADER_AUTO, &s->heads));
+    struct tr_rating_columns columns = {.job = job, .trains = true};
+    if (ratings) TR_TRY(tr_ratings_find_columns(&s->files, &columns, s->heads));
+    if (*columns.ignored)
+        tr_say(s->tr, "note:          columns that are no user, item, rating or time are ignored: %s",
+               columns.ignored);
     bool lists = data->format == TR_FORMAT_LIBSVM ||
                  (data->format == TR_FORMAT_HDF5 && !tr_data_hdf5_head(data)->full);
     if (!lists && tr_data_is_partitioned(s->tr, TR_DATA_VERTICAL))
@@ -807,6 +813,7 @@ static int fill_triples(tr_data *data, const tr_data *like, struct tr_reading *i
     tr_context *tr = s->tr;
     struct totals totals;
     TR_TRY(tr_agree(tr, TR_NEW(&in->records, s->files.n)));
+    if (data->format == TR_FORMAT_RATINGS) TR_TRY(tr_split_open(data, like));
     TR_TRY(read_ids(data, like, in));
     TR_TRY(sum_reports(tr, &in->report, &totals));
     data->skipped = totals.skipped;

@@ -180,11 +180,14 @@ int tr_dialect_settings(const tr_job *job, struct tr_files *files)
     uint64_t header = job->data.header, skip = job->data.skip_lines;
     if (header) d->header = header + 1 == 0 ? 1 : header + 2 == 0 ? 0 : (uint32_t)header;
     if (skip + 1 != 0) d->skip_lines = (uint32_t)skip;
+    enum tr_format format = (enum tr_format)job->data.format;
+    if (format == TR_FORMAT_AUTO && job->class) format = tr_format_named(job->class->data_formats[0]);
+    bool ratings = format == TR_FORMAT_RATINGS; /* whose times stay as they are */
     TR_TRY(TR_NEW(&files->form, job->data.columns.n));
     for (size_t i = 0; i < job->data.columns.n; i++) {
         struct tr_column_form *form = &files->form[files->forms++];
         TR_TRY(tr_column_form_read(job, job->data.columns.item[i], form));
-        bool usual = !form->strip && !form->decimal && !form->thousands && !form->date;
+        bool usual = !form->strip && !form->decimal && !form->thousands && (!form->date || ratings);
         if (usual) tr_column_form_free(&files->form[--files->forms]);
     }
     d->forms = files->forms > 0;

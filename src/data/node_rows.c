@@ -207,12 +207,25 @@ static struct tr_triple triple_at(const struct tr_data_state *node, size_t at)
 
 /* ---- which rows a reader gets ---- */
 
+static uint64_t node_id_mark(const struct tr_ids *words, uint32_t id)
+{
+    size_t n;
+    if (!words->are_text) return words->number[id];
+    const char *text = tr_ids_text(words, id, &n);
+    return tr_split_id_mark(text, n);
+}
+
 /* Returns the mark of a row (split.h). */
 static uint64_t node_mark(const struct node_reader *t, size_t at)
 {
     const struct tr_data_state *s = t->s;
     const struct tr_schema *schema = s->schema;
     size_t n;
+    if (t->r.options->split.by == TR_SPLIT_PAIR) {
+        struct tr_triple triple = triple_at(s, at);
+        return tr_split_pair_mark(node_id_mark(&s->words[0], triple.row),
+                                  node_id_mark(&s->words[1], triple.column));
+    }
     if (t->r.options->split.by != TR_SPLIT_LABEL) return s->row_mark ? s->row_mark[at] : 0;
     float label = s->rows.label[at];
     if (!schema || !column_has_words(schema, schema->label)) return tr_split_number_mark(label);
@@ -430,28 +443,29 @@ static int copy_triples(struct node_reader *t, size_t reader)
     to->columns.are_text = o->text_columns;
     for (size_t i = 0; i < t->r.files->n; i++) /* for tr_docword_check(): the node has checked the files */
         o->records[i] = reader == 0 ? o->heads[i].nonzeros : 0;
+    if (!o->settled && o->format == TR_FORMAT_RATINGS) { /* held-out pairs count, too */
+        t->r.report.text_rows = t->s->words[0].are_text && !o->text_rows;
+        t->r.report.text_columns = t->s->words[1].are_text && !o->text_columns;
+        /* the caller makes all readers read again, with ids as text */
+        if (t->r.report.text_rows || t->r.report.text_columns) return TR_OK;
+    }
     TR_TRY(lookup_open(t));
     TR_TRY(TR_NEW(&to->triple, t->n));
     to->triple_capacity = t->n;
     for (size_t i = 0; i < t->n; i++) {
         struct tr_triple triple = triple_at(t->s, go_to(t, i));
-        bool text[2] = {false, false}, known[2] = {o->settled, o->settled};
-        for (int k = 0; k < 2 && o->format == TR_FORMAT_RATINGS; k++) {
-            TR_TRY(lookup_id(t, k, k == 0 ? &triple.row : &triple.column, &text[k]));
-            if (!text[k] || !known[k]) continue;
+        bool text = false;
+        for (int k = 0; k < 2 && o->format == TR_FORMAT_RATINGS && !text; k++) {
+            TR_TRY(lookup_id(t, k, k == 0 ? &triple.row : &triple.column, &text));
+            if (!text) continue;
             char problem[96];
             const struct tr_file_place place = {t->r.file, t->r.offset};
             snprintf(problem, sizeof problem, "the %s is no whole number, as those of the training data are",
                      k == 0 ? "user" : "item");
             if (!o->skip_errors) return tr_place_fail(t->r.files, &place, problem);
             t->r.report.skipped++;
-            break;
         }
-        t->r.report.text_rows |= text[0] && !known[0];
-        t->r.report.text_columns |= text[1] && !known[1];
-        /* the caller makes all readers read the files again, with ids as text */
-        if (t->r.report.text_rows || t->r.report.text_columns) return TR_OK;
-        if (text[0] || text[1]) continue; /* this record was counted as malformed */
+        if (text) continue; /* this record was counted as malformed */
         uint64_t piece = t->piece[t->r.file];
         TR_TRY(tr_reader_note_triples(&t->r, piece > 0 ? t->r.offset / piece : 0));
         to->triple[to->n++] = triple;

@@ -300,7 +300,7 @@ static int head_read_fields(const char *p, char separator, size_t line, tr_field
         TR_TRY(TR_GROW(&text, &capacity, f.n + 1));
         TR_TRY(read(state, line, k, text, tr_field_copy(&f, text)));
         p = f.end;
-        if (!tr_next_field(&p, separator)) return TR_OK;
+        if (!tr_next_any_field(&p, separator)) return TR_OK;
     }
 }
 

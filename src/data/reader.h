@@ -23,6 +23,9 @@
 
 /* ---- heads: what the first lines of files show ---- */
 
+#define TR_NO_FIELD UINT32_MAX
+enum { TR_RATING_USER, TR_RATING_ITEM, TR_RATING_VALUE, TR_RATING_TIME, TR_RATING_PARTS };
+
 struct tr_head {
     uint64_t begin;  /* offset in the text of the first byte after a header */
     uint64_t fields; /* csv, ratings: number of fields of the first record; hdf5: of columns */
@@ -42,7 +45,10 @@ struct tr_head {
     bool header;                  /* csv: the first line has the names of the columns */
     /* csv: index of the file's binding in tr_bindings.binding, see tr_schema_bind() */
     uint32_t binding;
-    char separator;            /* csv, ratings: separator of fields, see field.h */
+    char separator; /* csv, ratings: separator of fields, see field.h */
+    /* ratings: index of the field with the user, item, rating and time; TR_NO_FIELD: no field has it */
+    uint32_t rating[TR_RATING_PARTS];
+    bool plain;                /* ratings: fields 0, 1 and 2 are user, item and rating */
     struct tr_dialect dialect; /* of the file, for the other ranks */
 };
 
@@ -71,6 +77,20 @@ size_t tr_heads_first(const struct tr_head *heads, size_t n);
 typedef int tr_field_fn(void *state, size_t line, size_t field, const char *text, size_t n);
 int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_head *head, tr_field_fn *read,
                    void *state);
+
+/* How the columns of ratings are found. */
+struct tr_rating_columns {
+    const tr_job *job; /* NULL: there is none */
+    bool
+        trains; /* the files are those of the job, which must have the columns of data.columns and data.time */
+    bool rating_may_miss; /* the files may have no column of ratings */
+    char ignored[160];    /* receives the names of columns that are not used, for messages */
+};
+
+/* ratings: finds the columns in each file. data.columns has precedence over the names of the header, which may be common names of
+ * users, items, ratings and times. Without header, columns are found by position. TR_ERR_DATA: the header has no such names. */
+int tr_ratings_find_columns(const struct tr_files *files, struct tr_rating_columns *wanted,
+                            struct tr_head *heads);
 
 /* csv: returns how many numbers besides the label the rows of the first file with records have. */
 size_t tr_csv_columns(const struct tr_files *files, const struct tr_head *heads, int label);
@@ -207,11 +227,12 @@ struct tr_reader_options {
     bool text_rows, text_columns; /* ratings: ids of users or items are text; false: whole numbers */
     struct tr_split split;        /* the lines (docword: documents) that are held out */
     bool reads_held_out;          /* only held-out lines are read; false: only the others */
-    struct tr_marks *marks;       /* libsvm, csv: receives the marks of the lines that are read; NULL: none */
-    bool marks_only;              /* reads no line, and receives the marks of all lines */
-    uint64_t deal;                /* chunk size of tr_files_deal(); 0: each reader has one contiguous share */
-    size_t chunk_bytes;           /* bytes of text that are parsed together, for tests; 0: TR_TEXT_CHUNK */
-    size_t most_rows;             /* libsvm, csv: stop after this number of rows; 0: read all */
+    struct tr_marks
+        *marks;         /* libsvm, csv, ratings: receives the marks of the lines that are read; NULL: none */
+    bool marks_only;    /* reads no line, and receives the marks of all lines */
+    uint64_t deal;      /* chunk size of tr_files_deal(); 0: each reader has one contiguous share */
+    size_t chunk_bytes; /* bytes of text that are parsed together, for tests; 0: TR_TEXT_CHUNK */
+    size_t most_rows;   /* libsvm, csv: stop after this number of rows; 0: read all */
     /* Called repeatedly with the stored bytes that this reader has read; the sum over all readers is about the total of the files.
      * Anything but TR_OK ends the reading with that status */
     int (*progress)(void *state, uint64_t bytes);
@@ -363,8 +384,9 @@ static inline const char *tr_behind_line(const char *p, const char *end)
 struct tr_sample {
     char *text; /* the lines; a newline and a NUL are at the end */
     size_t n;
-    double packing; /* bytes of text per stored byte */
-    double end;     /* offset in the file's text of the end of the last line of the sample */
+    double packing;             /* bytes of text per stored byte */
+    double end;                 /* offset in the file's text of the end of the last line of the sample */
+    const struct tr_head *head; /* ratings: the head of the file */
 };
 
 /* Parses the non-empty line at p, and adds it to the reader. Returns any byte of the line up to its newline, or NULL after
@@ -504,7 +526,8 @@ static inline bool tr_reader_has_row(struct tr_reader *r, const char *p, const c
 static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *r,
                                                               const struct tr_chunk *lines, tr_line_fn *line)
 {
-    bool chooses = r->options->split.by != TR_SPLIT_NONE && r->options->format != TR_FORMAT_DOCWORD;
+    bool chooses = r->options->split.by != TR_SPLIT_NONE && r->options->split.by != TR_SPLIT_PAIR &&
+                   r->options->format != TR_FORMAT_DOCWORD;
     for (const char *p = lines->begin; p < lines->end && !r->enough;) {
         const char *at = p;
         while (tr_is_blank(*at)) at++;

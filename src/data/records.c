@@ -291,7 +291,8 @@ const char *tr_records_id(const tr_records *records, size_t i)
     return where->text + where->id[i];
 }
 
-int tr_read_ratings(char *const patterns[], size_t n, bool third_may_miss, tr_rating_fn *rating, void *state)
+int tr_read_ratings(char *const patterns[], size_t n, const tr_read_options *how, tr_rating_fn *rating,
+                    void *state)
 {
     TR_CLOSED_BY(tr_files_close) struct tr_files files = {.n = 0};
     TR_CLOSED_BY(tr_triples_free) struct tr_triples none = {0};
@@ -299,14 +300,17 @@ int tr_read_ratings(char *const patterns[], size_t n, bool third_may_miss, tr_ra
     struct tr_read_report report;
     char said[TR_DIALECT_SAID];
     TR_TRY(tr_files_open(patterns, n, &files));
-    TR_TRY(tr_dialect_settings(NULL, &files));
+    TR_TRY(tr_dialect_settings(how->job, &files));
     TR_TRY(tr_dialects_find(&files, TR_FORMAT_RATINGS, said));
+    files.max_record = how->max_record;
     TR_TRY(tr_heads_read(&files, TR_FORMAT_RATINGS, TR_HEADER_AUTO, &heads));
+    struct tr_rating_columns columns = {.job = how->job, .rating_may_miss = !how->labelled};
+    TR_TRY(tr_ratings_find_columns(&files, &columns, heads));
     struct tr_reader_options options = {.format = TR_FORMAT_RATINGS,
                                         .heads = heads,
                                         .rating = rating,
                                         .rating_state = state,
-                                        .third_may_miss = third_may_miss};
+                                        .third_may_miss = !how->labelled};
     return tr_read_triples(&files, 0, 1, &options, &none, &report);
 }
 
@@ -382,11 +386,12 @@ static void sample_add_lines(const struct tr_file *file, uint64_t offset, size_t
 
 /* Adds the estimate for one of `files` similar files. The sample is the beginning of the file and, unless it is compressed or
  * small, lines from its middle. */
-static int estimate_file(const struct tr_file *file, double files, int format, tr_data_size *size)
+static int estimate_file(const struct tr_file *file, const struct tr_head *head, double files, int format,
+                         tr_data_size *size)
 {
     enum { SAMPLE = 1 << 17 };
     const struct tr_text_format *f = tr_text_format((enum tr_format)format);
-    struct tr_sample sample = {.packing = 1};
+    struct tr_sample sample = {.packing = 1, .head = head};
     TR_FREED char *text = NULL;
     double lines = 0;
     TR_TRY(TR_NEW(&text, 2 * SAMPLE + 1));
@@ -415,8 +420,13 @@ static int estimate_files(const struct tr_job *job, const struct tr_files *files
     if (*format == TR_FORMAT_AUTO) *format = (int)found;
     size->format = tr_format_word((enum tr_format) * format);
     bool tables = *format == TR_FORMAT_HDF5 || files->file[0].hdf5, full = false;
+    if (*format == TR_FORMAT_RATINGS) {
+        struct tr_rating_columns columns = {.job = job, .trains = true};
+        TR_TRY(tr_heads_read(files, TR_FORMAT_RATINGS, TR_HEADER_AUTO, &heads));
+        TR_TRY(tr_ratings_find_columns(files, &columns, heads));
+    }
     for (size_t i = 0; i < files->n && !tables; i++)
-        TR_TRY(estimate_file(&files->file[i], (double)files->n, *format, size));
+        TR_TRY(estimate_file(&files->file[i], heads ? &heads[i] : NULL, (double)files->n, *format, size));
     if (*format != TR_FORMAT_CSV && !tables) return TR_OK;
     TR_TRY(tr_heads_read(files, (enum tr_format) * format, TR_HEADER_AUTO, &heads));
     if (tables) { /* the heads of HDF5 tables contain the sizes */

@@ -42,6 +42,12 @@ uint64_t tr_split_text_mark(const char *text, size_t n)
     return tr_text_hash(text, n) << 1 | 1;
 }
 
+uint64_t tr_split_id_mark(const char *text, size_t n)
+{
+    uint64_t number;
+    return tr_id_number(text, n, &number) ? number : tr_text_hash(text, n);
+}
+
 /* ---- times ---- */
 
 /* Reads `digits` digits, and returns whether the number is between two limits. */
@@ -105,16 +111,18 @@ bool tr_split_read_date(const char *p, size_t n, double *seconds)
     return p == end;
 }
 
-bool tr_split_read_time(const char *text, size_t n, uint64_t *mark)
+const char *tr_split_read_time(const char *text, size_t n, uint64_t *mark)
 {
     double seconds;
     uint64_t bits;
     bool is_date = tr_split_read_date(text, n, &seconds);
-    if (!is_date && !(tr_value_is_number(text, n, &seconds) && isfinite(seconds))) return false;
+    if (n == 0) return "is missing, expected a time";
+    if (!is_date && !(tr_value_is_number(text, n, &seconds) && isfinite(seconds)))
+        return "is no time, expected numbers, or dates as 2024-01-31 or 2024-01-31T12:30:00";
     seconds += 0.0; /* changes -0 to 0 */
     memcpy(&bits, &seconds, sizeof bits);
     *mark = ((bits >> 63 ? ~bits : bits | (uint64_t)1 << 63) & ~(uint64_t)1) | is_date;
-    return true;
+    return NULL;
 }
 
 /* Writes the time of a mark. */
@@ -219,10 +227,14 @@ static int split_list_marks(tr_data *data, struct tr_marks *marks)
     }
     struct tr_reader_options options = tr_data_reading(data, NULL);
     struct tr_matrix none = {0};
+    struct tr_triples no_triples = {0};
     struct tr_read_report report;
     options.marks = marks;
     options.marks_only = true;
-    int status = tr_read_matrix(&s->files, worker, workers, &options, &none, &report);
+    int status = tr_data_is_triples(data)
+                     ? tr_read_triples(&s->files, worker, workers, &options, &no_triples, &report)
+                     : tr_read_matrix(&s->files, worker, workers, &options, &none, &report);
+    tr_triples_free(&no_triples);
     tr_matrix_free(&none);
     return status;
 }
@@ -289,6 +301,7 @@ static enum tr_split_by split_decide(const tr_data *data, const tr_data *like)
     for (size_t i = 0; i < s->files.n; i++) queries = queries || s->heads[i].queries;
     if (*job->data.time) return TR_SPLIT_TIME;
     if (*job->data.group || queries) return TR_SPLIT_GROUP;
+    if (s->split.by == TR_SPLIT_PLACE && data->format == TR_FORMAT_RATINGS) return TR_SPLIT_PAIR;
     if (s->split.by == TR_SPLIT_NONE || !classes) return s->split.by;
     bool labels = s->schema ? s->schema->label < s->schema->n : libsvm || tr_data_hdf5_head(data)->labelled;
     return labels ? TR_SPLIT_LABEL : TR_SPLIT_PLACE;
@@ -429,8 +442,7 @@ int tr_split_open(tr_data *data, const tr_data *like)
                                        "%s: %s is for text, and %s is an HDF5 file: expected csv files",
                                        tr_job_where(job, key), key, s->files.file[0].path));
     p->by = by;
-    if (*column) p->column = tr_schema_find(s->schema, column);
-    else if (s->schema) p->column = s->schema->label;
+    if (s->schema) p->column = *column ? tr_schema_find(s->schema, column) : s->schema->label;
     if (marks) {
         p->seed = job->seed;
         p->from = p->to = UINT64_MAX; /* for rows of a node, none of which is held out */

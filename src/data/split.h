@@ -2,11 +2,12 @@
  *
  * Each row has a 64-bit key, and is held out if from <= key < to. The key of a row is
  *   TR_SPLIT_PLACE   a hash of the seed and the place of its line in the files; docword: of the number of its document
+ *   TR_SPLIT_PAIR    of ratings: a hash of the seed, the user and the item. So all ratings of a pair are on one side
  *   TR_SPLIT_GROUP   a hash of the seed and its group: the value of the column data.group, or qid in LIBSVM files
  *   TR_SPLIT_TIME    its time, the value of the column data.time
  *   TR_SPLIT_LABEL   that of TR_SPLIT_PLACE, but each label has its own limits from and to
- * So the held-out rows are the same for any number of ranks, and all rows of a group are on one side. Hashes of places are uniform:
- * the share determines from and to. For groups and times, all workers first list the marks of the lines in their share of the files,
+ * So the held-out rows are the same for any number of ranks, and all rows of a group are on one side. Hashes of places and of
+ * pairs are uniform: the share determines from and to. For groups and times, all workers first list the marks of the lines in their share of the files,
  * without parsing other fields. A mark is what the line contributes to the key: a hash of the group, or the time as an integer of
  * the same order. tr_split_open() then finds from and to among the keys of all ranks by bisection. In a split by time only the rows
  * before `from` are training data.
@@ -25,6 +26,7 @@
 enum tr_split_by {
     TR_SPLIT_NONE /* no row is held out */,
     TR_SPLIT_PLACE,
+    TR_SPLIT_PAIR,
     TR_SPLIT_GROUP,
     TR_SPLIT_TIME,
     TR_SPLIT_LABEL
@@ -60,6 +62,7 @@ static inline uint64_t tr_split_key(const struct tr_split *p, uint64_t mark, uin
 {
     return p->by == TR_SPLIT_TIME    ? mark
            : p->by == TR_SPLIT_GROUP ? tr_mix(tr_mix(p->seed) ^ mark)
+           : p->by == TR_SPLIT_PAIR  ? tr_mix(tr_mix(p->seed) ^ mark) >> 11
                                      : tr_mix(tr_mix(tr_mix(p->seed) ^ file) ^ place) >> 11;
 }
 
@@ -79,8 +82,16 @@ static inline bool tr_split_leaves_out(const struct tr_split *p, bool test, uint
 }
 
 /* Reads a time: a number, or a date such as 2024-01-31, possibly with a time of day (2024-01-31T12:30:00.5+01:00). Sets *mark to an
- * integer of the same order, below UINT64_MAX, which is odd for dates. Returns false if the text is no time. */
-bool tr_split_read_time(const char *text, size_t n, uint64_t *mark);
+ * integer of the same order, below UINT64_MAX, which is odd for dates. Returns NULL, or a text that describes why the field is no time.
+ * n = 0: it is missing. */
+const char *tr_split_read_time(const char *text, size_t n, uint64_t *mark);
+
+/* Returns the mark of a pair, from the marks of its ids. The mark of an id is equal whether its list has numbers or texts. */
+uint64_t tr_split_id_mark(const char *text, size_t n);
+static inline uint64_t tr_split_pair_mark(uint64_t user, uint64_t item)
+{
+    return tr_mix(tr_mix(user) ^ item);
+}
 
 /* Reads a date as tr_split_read_time() does, as seconds since 1970 UTC. */
 bool tr_split_read_date(const char *text, size_t n, double *seconds);

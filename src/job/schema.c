@@ -60,7 +60,7 @@ static const tr_option job_keys[] = {
     {"data.train", TR_KIND_LIST, AT(data.train), "",
      .help = "training files, globs or folders; text may be compressed (gzip, bzip2, xz, zstd, lz4); required by train"},
     {"data.test", TR_KIND_LIST, AT(data.test), "",
-     .help = "test files or globs; or a fraction such as 10% of the records of data.train (docword: documents), drawn at random by the "
+     .help = "test files or globs; or a fraction such as 10% of the records of data.train (docword: documents; ratings: pairs), drawn at random by the "
              "seed and not trained on; or fold 2/5: the second of five such parts"},
     {"data.weight", TR_KIND_TEXT, AT(data.weight), "",
      .help = "weights of the rows of data.train: a csv column, by name or number; or files with one number >= 0 per row, "
@@ -72,7 +72,7 @@ static const tr_option job_keys[] = {
      .help = "csv: column, by name or number; data.test and the folds of trireme sweep keep rows of equal value together, in the test "
              "data or in the training data; it is no feature (libsvm: rows of equal qid are kept together)"},
     {"data.time", TR_KIND_TEXT, AT(data.time), "",
-     .help = "csv: column of numbers or of dates (2024-01-31, 2024-01-31T12:30:00), by name or number: data.test 10% holds out the "
+     .help = "csv and ratings: column of numbers or of dates (2024-01-31, 2024-01-31T12:30:00), by name or number: data.test 10% holds out the "
              "last rows by time; fold K/N trains on the past, and tests on the next of N + 1 parts; it is no feature unless "
              "data.columns sets its type"},
     {"data.vocabulary", TR_KIND_LIST, AT(data.vocabulary), "", .may_change = true,
@@ -128,7 +128,7 @@ static const tr_option job_keys[] = {
      .help = "csv: types of columns, by name (or number from 1 for files without header) or pattern with * and ?: number, "
              "category, date, time, label, weight, offset, id or ignore, as in «{age: number, '*_id': category}», or «{price: {type: "
              "number, strip: $, decimal: comma, thousands: point}, day: {type: date, format: d/m/Y}}»; by default a column that contains a "
-             "word is a category, and others are numbers"},
+             "word is a category, and others are numbers. ratings: user, item, rating, time or ignore"},
     {"data.min_count", TR_KIND_INTEGER, AT(data.min_count), "1", .least = 1,
      .help = "csv: values of a category in fewer rows are combined into the value «other»"},
     {"data.most_values", TR_KIND_INTEGER, AT(data.most_values), "0", .most = 4294967294.0,

@@ -137,6 +137,66 @@ if run plays 1 data.train=plays.txt data.test=plays.txt model.type=mf model.impl
     near "$(of plays test_rmse)" "$wanted" 1e-6 || fail "implicit: training says $(of plays test_rmse), predictions are $wanted from 1"
 fi
 
+# ---- columns: by the names of the header, or by data.columns; the model is the same in any order ----
+awk 'BEGIN { for (m = 101; m <= 112; m++) for (u = 1; u <= 9; u++) if ((m * u) % 4)
+    printf "%d,%d,%d,2024-%02d-%02d\n", u, m, (m * u) % 5 + 1, m - 100, u }' >by.place
+{ echo ' Movie_ID;rating;note;"user id";date'; awk -F, '{ printf "\"%d\";%d;x;%d;%s\n", $2, $3, $1, $4 }' by.place; } >by.name
+{ echo 'm::u::TS::r'; awk -F, '{ printf "%d::%d::%s::%d\n", $2, $1, $4, $3 }' by.place; } >by.type
+sed 1d by.type >by.number
+columns() { run $1 1 model.type=mf model.rank=2 solve.epochs=3 solve.method=als data.train=by.$1 "$2" data.test=25% && "$trireme" predict $1 by.$1 >$1.ratings; }
+columns place data.header=auto
+columns name data.header=auto
+says name.out '^note: .* are ignored: note$'
+columns type 'data.columns={m: item, u: user, TS: ignore}'
+columns number 'data.columns={1: item, 2: user, 3: time, 4: rating}'
+for way in name type number; do
+    cmp -s place.ratings $way.ratings || fail "columns by $way: other predictions"
+    [ "$("$trireme" evaluate place by.place)" = "$("$trireme" evaluate $way by.$way)" ] || fail "columns by $way: evaluate differs"
+done
+cut -d';' -f1,4 by.name | "$trireme" predict place - >pairs || fail "predict: a header of users and items"
+cmp -s pairs place.ratings || fail "predict: other ratings of the pairs alone"
+mf="train model.type=mf output=refused"
+printf 'who,movieId,rating\n1,2,3\n' >unnamed
+expect 65 "unnamed:1: no column of the header is called user: its columns are who, movieId, rating: expected data.columns='{NAME: user}'" $mf data.train=unnamed
+expect 65 "unnamed:1: no column of the header is called user: its columns are who" predict place unnamed
+expect 78 "unnamed has no column whom" $mf data.train=unnamed "data.columns={whom: user}"
+expect 78 "«who: person»: expected «name: type» with one of user, item, rating, time and ignore" $mf data.train=unnamed "data.columns={who: person}"
+printf 'user,item,user,rating\n1,2,3,4\n' >twice
+expect 65 "twice: two columns are called user" $mf data.train=twice
+
+# ---- repeated pairs: all ratings of a pair are on one side. Each user has one item, so the model does not know the held-out users ----
+awk 'BEGIN { for (u = 1; u <= 200; u++) print u, u % 7, 1 + u % 5 }' >once
+{ cat once; sort -k2 once; sort -r once; } >thrice
+for count in 1 3; do
+    { printf 'data: {train: thrice}\nmodel: {type: mf, rank: 1}\nsolve: {epochs: 1}\nsync: {mode: bsp}\ntasks:\n  share: {data.test: 20%%}\n'
+        for fold in 1 2 3 4; do echo "  fold$fold: {data.test: fold $fold/4}"; done; } >repeated.yaml
+    run repeated$count $count repeated.yaml
+    all=0
+    for way in fold1 fold2 fold3 fold4 share; do
+        learnt=$(sed -n "s/^$way: training data: .* \([0-9]*\) ratings.*/\1/p" repeated$count.out)
+        held=$(sed -n "s/^$way: test data: .* \([0-9]*\) ratings.*/\1/p" repeated$count.out)
+        is "$way on $count ranks: pairs learnt or held out" "$((learnt + held))" 200
+        is "$way on $count ranks: unknown users" "$("$trireme" evaluate repeated$count/$way once --json 2>/dev/null | number of_unknown_users)" "$held"
+        [ $way = share ] || all=$((all + held))
+        echo "$way $held" >>held.$count
+    done
+    is "held out in some fold" $all 200
+done
+cmp -s held.1 held.3 || fail "the held-out pairs depend on the ranks"
+
+# ---- data.time: the last quarter by date ----
+last=$(cut -d, -f4 by.place | sort | awk '{ d[NR] = $1 } END { n = int(NR / 4 + 0.5); at = d[NR - n + 1]; for (i in d) held += d[i] >= at; print held " of " NR " rows, from " at }')
+for place in "by.place data.time=4" "by.name data.time=date" "by.number data.time=time typed"; do
+    set -- $place
+    file=$1; shift
+    [ $# = 1 ] || set -- $1 'data.columns={1: item, 2: user, 3: time, 4: rating}'
+    run time 3 model.type=mf model.rank=2 data.train=$file "$@" data.test=25%
+    says time.out "^held out: *$last on;"
+done
+expect 78 "data.time: by.name has no column when besides user, item and rating" $mf data.train=by.name data.time=when data.test=10%
+printf '1 2 3 4\n1 3 3 soon\n' >soon
+expect 65 "soon:2: 'soon': is no time" $mf data.train=soon data.time=4 data.test=50%
+
 # ---- MovieLens 100K ----
 if [ -r "$data/ml-100k/u1.base.gz" ]; then
     for method in sgd als; do

@@ -121,7 +121,8 @@ static void check_reading(const struct tr_files *files, const struct tr_head *sh
     DEMAND(records == t.n + report.skipped || options.skip_errors);
     struct each each = {.whole = &t};
     if (report.skipped == 0 && format == TR_FORMAT_RATINGS)
-        DEMAND(tr_read_ratings(&files->file[0].path, 1, false, check_rating, &each) == TR_OK &&
+        DEMAND(tr_read_ratings(&files->file[0].path, 1, &(tr_read_options){.labelled = true}, check_rating,
+                               &each) == TR_OK &&
                each.n == t.n);
     if (report.skipped == 0 && format == TR_FORMAT_DOCWORD && !gzip) check_words(data, n, shape, &t);
     if (!gzip) check_division(files, options, 1 + choice / 32, &t);
@@ -136,10 +137,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct tr_files files;
     struct tr_head *shape = NULL;
     open_bytes(data + 1, n - 1, &fd, &files);
+    struct tr_rating_columns columns = {.job = NULL};
     char said[TR_DIALECT_SAID];
     int status = tr_dialect_settings(NULL, &files);
     if (status == TR_OK) status = tr_dialects_find(&files, format, said);
     if (status == TR_OK) status = tr_heads_read(&files, format, TR_HEADER_AUTO, &shape);
+    if (status == TR_OK && format == TR_FORMAT_RATINGS)
+        status = tr_ratings_find_columns(&files, &columns, shape);
     if (status == TR_OK) check_reading(&files, shape, format, data[0], data + 1, n - 1);
     else DEMAND(status == TR_ERR_DATA);
     free(shape);

@@ -665,10 +665,10 @@ UNIT_CASE(ratings_are_handed_out_one_by_one)
     static const char text[] = "user,item,rating\n1,2,3\n\n\"a b\",x,\nann,y,5\n2,2,2\n";
     unit_write_text("each", text);
     char *file = unit_path("each");
-    ck_fails(tr_read_ratings(&file, 1, true, append_rating, shown), TR_ERR_DATA, "enough");
+    ck_fails(tr_read_ratings(&file, 1, &(tr_read_options){0}, append_rating, shown), TR_ERR_DATA, "enough");
     ck_assert_str_eq(shown, "1,2,3;a b,x,nan;");
-    ck_fails(tr_read_ratings(&file, 1, false, append_rating, shown), TR_ERR_DATA,
-             "/each:4: '\"a b\"': the rating");
+    ck_fails(tr_read_ratings(&file, 1, &(tr_read_options){.labelled = true}, append_rating, shown),
+             TR_ERR_DATA, "/each:4: '\"a b\"': the rating");
 }
 
 static int append_document(void *state, const tr_records *r)

@@ -426,7 +426,7 @@ static int mf_predict(struct asking *a)
         return print_best(a, id, strlen(id), user);
     }
     if (top) TR_TRY(TR_NEW(&a->seen, (size_t)a->m->users));
-    TR_TRY(tr_read_ratings(files, n, true, top ? predict_user : predict_pair, a));
+    TR_TRY(tr_query_ratings(a->query, false, top ? predict_user : predict_pair, a));
     if (top) note_cold_users(a);
     else note_cold(a);
     return TR_OK;
@@ -445,7 +445,7 @@ static int mf_evaluate(struct asking *a)
 {
     size_t files;
     char *const *file = tr_query_files(a->query, &files);
-    TR_TRY(tr_read_ratings(file, files, false, evaluate_rating, a));
+    TR_TRY(tr_query_ratings(a->query, true, evaluate_rating, a));
     if (a->ratings == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: it contains no rating", file[0]);
     double n = (double)a->ratings, rmse = sqrt(a->squares / n), mae = a->absolutes / n;
     TR_TRY(tr_figure(a->query, "ratings", n, "%llu", (unsigned long long)a->ratings));
