@@ -116,13 +116,25 @@ static int read_heads(tr_data *data, const tr_data *like)
                 {"data.comment", *job->data.comment},
                 {"data.skip_lines", job->data.skip_lines + 1 > 1},
                 {"data.decimal", *job->data.decimal},
-                {"data.thousands", *job->data.thousands}};
-    const size_t of_csv = 9; /* the others are for ratings, too */
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && data->format != TR_FORMAT_CSV; i++)
-        if (keys[i].given && (i < of_csv || data->format != TR_FORMAT_RATINGS))
-            return tr_fail(TR_ERR_CONFIG, "%s: %s is for csv%s, and the data are %s",
-                           tr_job_where(job, keys[i].key), keys[i].key, i < of_csv ? "" : " and ratings",
-                           tr_format_word(data->format));
+                {"data.thousands", *job->data.thousands},
+                {"data.encoding", job->data.encoding}};
+    const size_t of_csv = 9, of_fields = sizeof keys / sizeof *keys - 1;
+    bool hdf5 = s->files.file[0].hdf5, csv = data->format == TR_FORMAT_CSV;
+    for (size_t i = 0; i <= of_fields; i++) {
+        bool fields = !hdf5 && (csv || data->format == TR_FORMAT_RATINGS);
+        if (!keys[i].given || (i < of_csv ? csv : i < of_fields ? fields : !hdf5)) continue;
+        return tr_fail(TR_ERR_CONFIG, "%s: %s is for %s, and the data are %s", tr_job_where(job, keys[i].key),
+                       keys[i].key,
+                       i < of_csv      ? "csv"
+                       : i < of_fields ? "csv and ratings"
+                                       : "text",
+                       tr_format_word(hdf5 ? TR_FORMAT_HDF5 : data->format));
+    }
+    if (hdf5 && s->files.forms > 0)
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "%s: data.columns: dates, strip, decimal and thousands are for text, and the data are hdf5",
+            tr_job_where(job, "data.columns"));
     TR_TRY(tr_heads_read(&s->files, data->format, TR_HEADER_AUTO, &s->heads));
     struct tr_rating_columns columns = {.job = job, .trains = true};
     if (ratings) TR_TRY(tr_ratings_find_columns(&s->files, &columns, s->heads));

@@ -170,6 +170,9 @@ static int schema_set_types(const tr_job *job, const struct tr_files *files, str
             any = true;
             if (!s->column[c].fixed && c != s->label) column_set_type(&s->column[c], type);
         }
+        if (!any && form.date && !s->named)
+            return tr_fail(TR_ERR_CONFIG, "%s: data.columns: %s has no header, which dates need",
+                           tr_job_where(job, "data.columns"), files->file[0].path);
         if (!any) return fail_no_column(job, "data.columns", form.name, files);
     }
     return TR_OK;

@@ -439,19 +439,18 @@ static int read_pair_keys(struct reader *r, const char *name, const char *of, st
 {
     TR_FREED char *text = NULL;
     size_t n;
-    bool value = false;
     FILE *memory = open_memstream(&text, &n);
     if (!memory) return tr_fail(TR_ERR_SYSTEM, "out of memory for %s", name);
     fwrite(of, 1, strlen(of), memory);
     fputs(": {", memory);
-    for (int status = reader_next(r);; status = reader_next(r)) {
+    for (size_t i = 0;; i++) {
+        int status = reader_next(r);
         bool ends = status == TR_OK && r->event.type == YAML_MAPPING_END_EVENT;
         if (status == TR_OK && !ends && (r->event.type != YAML_SCALAR_EVENT || reader_is_null(r)))
             status = READER_FAIL(r, "%s: %s: expected keys with words", name, tr_shown(of).text);
         if (status == TR_OK && !ends) {
+            fputs(i == 0 ? "" : i % 2 ? ": " : ", ", memory);
             tr_put_quoted(memory, reader_scalar(r));
-            fputs(value ? ", " : ": ", memory);
-            value = !value;
             continue;
         }
         fputc('}', memory);

@@ -79,6 +79,9 @@ sed 's/,"u/,u/' bad.csv >bad2.csv; expect 65 "bad2.csv:6: more than 2 columns, e
 # ---- settings ----
 printf '1 1:1\n0 2:1\n' >d.svm
 expect 78 "data.decimal is for csv and ratings, and the data are libsvm" train data.train=d.svm data.decimal=comma
+"$trireme" convert preamble.csv p.h5 >/dev/null || fail "convert to HDF5"
+expect 78 "data.encoding is for text, and the data are hdf5" train data.train=p.h5 data.encoding=utf-8
+expect 78 "none.csv has no header, which dates need" convert none.csv result.csv data.header=no 'data.columns=1: date'
 expect 78 "data.delimiter is «ab»: expected one character" convert bars.csv result.csv data.delimiter=ab
 expect 78 "data.decimal is «;»: expected point or comma" convert bars.csv result.csv "data.decimal=;"
 expect 78 "data.escape has no effect: data.quote is none" convert bars.csv result.csv data.quote=none data.escape=backslash
