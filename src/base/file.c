@@ -239,8 +239,7 @@ int tr_target_close(struct tr_target *t, int status)
         if (status == TR_OK && fails) status = tr_file_failed(t->path, "written", error ? error : EIO);
         if (status != TR_OK && is_regular) unlink(t->part);
     }
-    free(t->path);
-    free(t->part);
+    TR_FREE_ALL(t->path, t->part);
     *t = (struct tr_target){0};
     return status;
 }

@@ -867,8 +867,7 @@ void tr_model_close(struct tr_model *m)
     free(m->model);
     tr_schema_release(&m->schema);
     tr_job_free(m->job);
-    free(m->text);
-    free(m->path);
+    TR_FREE_ALL(m->text, m->path);
     *m = (struct tr_model){0};
 }
 

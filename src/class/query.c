@@ -452,8 +452,7 @@ static void query_free(tr_query *q)
 {
     for (size_t i = 0; i < q->outputs; i++) free(q->output[i].name);
     for (size_t i = 0; i < q->figures; i++) {
-        free(q->figure[i].name);
-        free(q->figure[i].text);
+        TR_FREE_ALL(q->figure[i].name, q->figure[i].text);
     }
     for (size_t i = 0; i < q->curves; i++) {
         TR_FREE_ALL(q->curve[i].name, q->curve[i].x, q->curve[i].y, q->curve[i].point);

@@ -262,8 +262,7 @@ void tr_status_close(struct tr_status_file *s)
     for (int guard = 0; guard < GUARDS; guard++) others = others || atomic_load(&current[guard]);
     if (s->guard && !others) last_words_change_handlers(on_signal, (struct sigaction){.sa_handler = SIG_DFL});
     for (int i = 0; i < 2 * TR_LAST_WORDS; i++) free(s->words[i / TR_LAST_WORDS].text[i % TR_LAST_WORDS]);
-    free(s->path);
-    free(s->temporary);
+    TR_FREE_ALL(s->path, s->temporary);
     *s = (struct tr_status_file){0};
 }
 

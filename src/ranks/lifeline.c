@@ -214,8 +214,7 @@ static void *lifeline_run(void *who)
 static void lifeline_free(struct tr_lifeline *l)
 {
     if (l->wake >= 0) close(l->wake);
-    free(l->where);
-    free(l);
+    TR_FREE_ALL(l->where, l);
 }
 
 int tr_lifeline_start(struct tr_lifeline **line)

@@ -429,8 +429,7 @@ int tr_ranks_stop(tr_context *tr)
     comms_free(comms, sizeof comms / sizeof *comms);
     if (tr->started_mpi) tr_lifeline_enter(tr->lifeline, tr_patience(tr));
     if (!tr->lent) tr_job_free(tr->job);
-    free(tr->polls);
-    free(tr->node_of);
+    TR_FREE_ALL(tr->polls, tr->node_of);
     if (tr->started_mpi) {
         while (TR_FAULT("leave") == TR_FAULT_HANG) tr_sleep(1);
         set_timer_slack_by_ranks();

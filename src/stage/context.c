@@ -177,8 +177,7 @@ static void context_end_job(tr_context *tr)
 {
     if (tr->stages) {
         tr_turns_close(tr);
-        free(tr->stages->timeline);
-        free(tr->stages);
+        TR_FREE_ALL(tr->stages->timeline, tr->stages);
         tr->stages = NULL;
     }
     tr_sync_close(tr);

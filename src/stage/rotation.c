@@ -364,7 +364,6 @@ void tr_rotation_close(tr_rotation **rotation)
     for (int i = 0; i < r->slots; i++) {
         TR_FREE_ALL(r->slot[i].memory, r->slot[i].sent, r->slot[i].received);
     }
-    free(r->bytes);
-    free(r);
+    TR_FREE_ALL(r->bytes, r);
     *rotation = NULL;
 }

@@ -1015,8 +1015,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
         free(s);
     }
     tr_scheduler_close(&k.scheduler);
-    free(k.record);
-    free(k.last);
+    TR_FREE_ALL(k.record, k.last);
     if (status == TR_OK) status = tr_tables_resume(tr, &k.outer);
     status = tr_agree(tr, status);
     if (k.agreed != TR_OK && tr->status == TR_OK) tr->status = k.agreed;

@@ -372,8 +372,7 @@ void tr_memory_end(struct tr_checkpoint_memory *m)
 {
     for (int i = 0; m->out && i < m->copies; i++) stream_close(&m->out[i]);
     for (size_t i = 0; m->in && i < m->sources; i++) stream_close(&m->in[i]);
-    free(m->out);
-    free(m->in);
+    TR_FREE_ALL(m->out, m->in);
     m->out = m->in = NULL;
 }
 
@@ -578,8 +577,7 @@ int tr_memory_verify(struct tr_checkpoint_memory *m, const struct tr_manifest *m
     MPI_Request request;
     struct stat about;
     int turn = 0;
-    free(m->here);
-    free(m->holder);
+    TR_FREE_ALL(m->here, m->holder);
     m->here = NULL;
     m->holder = NULL;
     m->shards = manifest->shards;

@@ -231,8 +231,7 @@ void tr_shard_close(struct tr_shard **shard)
     if (!s) return;
     tr_checked_close(&s->file);
     for (size_t i = 0; i < s->parts; i++) tr_part_free(&s->part[i]);
-    free(s->part);
-    free(s);
+    TR_FREE_ALL(s->part, s);
     *shard = NULL;
 }
 
@@ -491,8 +490,7 @@ int tr_manifest_read(const char *folder, struct tr_manifest *manifest)
 
 void tr_manifest_free(struct tr_manifest *manifest)
 {
-    free(manifest->job);
-    free(manifest->seal);
+    TR_FREE_ALL(manifest->job, manifest->seal);
     *manifest = (struct tr_manifest){.seal = NULL};
 }
 

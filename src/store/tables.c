@@ -174,8 +174,7 @@ static int order_sort(struct table_order *l, uint64_t highest)
 
 static void order_free(struct table_order *l)
 {
-    free(l->number);
-    free(l->at);
+    TR_FREE_ALL(l->number, l->at);
     *l = (struct table_order){0};
 }
 

@@ -188,8 +188,7 @@ static size_t version_unit_bytes(const tr_share *share)
 
 static void version_drop(struct version *v)
 {
-    free(v->unit);
-    free(v->sum);
+    TR_FREE_ALL(v->unit, v->sum);
 }
 
 static int versions_open(tr_share *share)
@@ -220,8 +219,7 @@ static void versions_close(tr_share *share)
 {
     struct versions *own = share->own;
     (void)versions_expire(share, INT64_MAX);
-    free(own->version);
-    free(own);
+    TR_FREE_ALL(own->version, own);
 }
 
 static size_t versions_memory(const tr_share *share)

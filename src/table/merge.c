@@ -285,8 +285,7 @@ static void merge_rounds_close(struct rounds *r)
         }
         TR_FREE_ALL(round->out, round->in, round->held);
     }
-    free(r->round);
-    free(r->server);
+    TR_FREE_ALL(r->round, r->server);
     *r = (struct rounds){0};
 }
 

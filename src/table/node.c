@@ -323,8 +323,7 @@ static void node_pull_free_one(struct tr_node_pull *p)
         TR_FREE_ALL(s->list, s->all.run, s->own.position, s->own.run);
     }
     tr_shm_close(&p->memory);
-    free(p->source);
-    free(p);
+    TR_FREE_ALL(p->source, p);
 }
 
 void tr_node_pull_free(struct tr_table *t)

@@ -248,8 +248,7 @@ static void move_close(struct move *m)
         if (m->channel[s].table) tr_channel_close(&m->channel[s]);
         free(m->segment[s].run);
     }
-    free(m->segment);
-    free(m->channel);
+    TR_FREE_ALL(m->segment, m->channel);
 }
 
 /* Reads the chunks from the table, or adds them to it. Adds the number of bytes to *bytes. No other rank changes these keys

@@ -514,8 +514,7 @@ int tr_hash_list_append(struct tr_hash_list *l, const tr_key *key, uint32_t n)
 
 void tr_hash_list_free(struct tr_hash_list *list)
 {
-    free(list->key);
-    free(list->slot);
+    TR_FREE_ALL(list->key, list->slot);
     *list = (struct tr_hash_list){0};
 }
 

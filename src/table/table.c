@@ -445,8 +445,7 @@ static void suspended_swap(struct tr_tables *tables, struct tr_suspended *s)
 
 static void suspended_free(struct tr_suspended *s)
 {
-    free(s->views);
-    free(s->table);
+    TR_FREE_ALL(s->views, s->table);
     *s = (struct tr_suspended){0};
 }
 

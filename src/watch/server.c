@@ -403,8 +403,7 @@ static void end_stream(void *what)
 {
     struct stream *s = what;
     count_stream(s->server, s->peer, -1);
-    free(s->text);
-    free(s);
+    TR_FREE_ALL(s->text, s);
 }
 
 static enum MHD_Result send_stream(struct tr_watch_server *server, connection *c, struct client *client)

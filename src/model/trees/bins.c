@@ -398,8 +398,7 @@ int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, co
 
 void tr_bins_free(struct tr_bins *bins)
 {
-    free(bins->column);
-    free(bins->cuts);
+    TR_FREE_ALL(bins->column, bins->cuts);
     *bins = (struct tr_bins){0};
 }
 
@@ -629,8 +628,7 @@ int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows)
             struct tr_bundled at = rows->bundled[c];
             *tr_byte_of(rows, i, at.bundle) = (uint8_t)(at.first + bin - (bin > bins->column[c].zero));
         }
-    free(rows->begin);
-    free(rows->place);
+    TR_FREE_ALL(rows->begin, rows->place);
     rows->begin = NULL;
     rows->place = NULL;
     return tr_binned_list(bins, rows);

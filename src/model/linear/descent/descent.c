@@ -160,8 +160,7 @@ static int path_remember(struct tr_linear *m, double metric)
     struct tr_descent_best *b = &d->best;
     const struct tr_descent_set *s = &d->set;
     size_t n = 0;
-    free(b->key);
-    free(b->weight);
+    TR_FREE_ALL(b->key, b->weight);
     *b = (struct tr_descent_best){.of = {.metric = metric,
                                          .objective = tr_descent_objective(d),
                                          .distance = tr_descent_distance(d),
@@ -218,8 +217,7 @@ static int path_keep(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
     TR_TRY(tr_snapshot_rows(snapshot, "best", TR_F64, 1, NUMBERS, NULL, 0, has, &b->of));
     size_t n = has ? (size_t)b->of.n : 0, numbers = d->values * (2 * f->n + 1);
     if (restores) {
-        free(b->key);
-        free(b->weight);
+        TR_FREE_ALL(b->key, b->weight);
         b->key = NULL;
         b->weight = NULL;
         TR_TRY(TR_NEW(&b->key, n));

@@ -72,8 +72,7 @@ static int batches_count_features(struct tr_linear *m)
 static void batches_close(struct tr_linear *m)
 {
     tr_view_close(&m->batches.count_view);
-    free(m->batches.reg);
-    free(m->batches.order);
+    TR_FREE_ALL(m->batches.reg, m->batches.order);
 }
 
 static void batches_set_rows(const tr_worker *me, struct tr_linear *m)
@@ -637,8 +636,7 @@ static void growing_close(struct tr_linear *m)
 {
     if (!m->growing) return;
     batches_close(m);
-    free(m->growing->phase);
-    free(m->growing);
+    TR_FREE_ALL(m->growing->phase, m->growing);
     m->growing = NULL;
 }
 

@@ -279,8 +279,7 @@ static void variance_close(struct tr_linear *m)
     if (!v) return;
     if (v->replica) tr_replica_close(&v->replica);
     tr_variance_close(&v->steps);
-    free(v->gradient);
-    free(v);
+    TR_FREE_ALL(v->gradient, v);
     m->variance = NULL;
 }
 
