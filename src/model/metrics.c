@@ -213,6 +213,14 @@ static const struct {
                     [MAPE] = {"mape", OF_NUMBERS, false},         [R2] = {"r2", OF_NUMBERS, true}};
 _Static_assert((int)METRIC_KINDS == (int)TR_METRIC_KINDS, "a model may have each kind of metric");
 
+bool tr_metric_ascends(const char *name)
+{
+    for (int kind = 0; kind < METRIC_KINDS; kind++)
+        if (metric_kinds[kind].name && !strcmp(metric_kinds[kind].name, name))
+            return metric_kinds[kind].ascends;
+    return false;
+}
+
 static bool metrics_have_probabilities(const struct tr_test_metrics *m)
 {
     return tr_loss_classifies(m->loss) && (m->joint || m->loss->mean);

@@ -99,6 +99,9 @@ void tr_test_metrics_find(const struct tr_test_metrics *metrics, const double *s
 /* Returns whether summary.json needs the figure test_auc: there are two classes, and no metric is auc. */
 bool tr_test_metrics_lack_auc(const struct tr_test_metrics *metrics);
 
+/* Returns whether larger values of the metric of this name are better. */
+bool tr_metric_ascends(const char *name);
+
 /* Returns whether `value` of the first metric is better than `than`. */
 bool tr_test_metrics_better(const struct tr_test_metrics *metrics, double value, double than);
 

@@ -15,6 +15,7 @@
 
 #include "base/escape.h"
 #include "base/file.h"
+#include "model/metrics.h"
 #include "stage/scheduler.h"
 
 /* ---- JSON ---- */
@@ -346,7 +347,7 @@ struct tr_outcome_seen tr_outcome_look(const char *folder, const char *wanted)
                                    .seconds = seen_real(text, "total_seconds")};
     char member[64];
     if (!wanted && *metric.text != '"') return seen;
-    if (wanted) seen.ascends = !strcmp(wanted, "accuracy");
+    if (wanted) seen.ascends = tr_metric_ascends(wanted);
     if (wanted) snprintf(seen.name, sizeof seen.name, "%s", wanted);
     else snprintf(seen.name, sizeof seen.name, "%.*s", (int)strcspn(metric.text + 1, "\""), metric.text + 1);
     snprintf(member, sizeof member, "test_%s", seen.name);

@@ -192,8 +192,7 @@ struct tr_outcome_seen {
     bool ascends;   /* a greater value is better */
     double seconds; /* duration of the whole run */
 };
-/* Reads the result. metric: accuracy, or the name of a metric of which a lower value is better; NULL: the metric that decides which
- * model of this run is best. */
+/* Reads the result. metric: name of a metric; NULL: the metric that decides which model of this run is best. */
 struct tr_outcome_seen tr_outcome_look(const char *folder, const char *metric);
 
 /* Returns a number from the summary.json of a run; if it is not there, from its status.json; NaN: none. */

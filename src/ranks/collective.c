@@ -162,13 +162,14 @@ static const char *const set_waiting_for[] = {[TR_SET_ALL] = "all ranks to excha
                                               [TR_SET_LEADERS] = "all leaders to exchange numbers",
                                               [TR_SET_NODE] = "the ranks of this node to exchange numbers"};
 
-static int set_check(const tr_context *tr, enum tr_set set, size_t bytes)
+/* Checks that this rank belongs to the set, and that MPI can count n elements or bytes. */
+static int set_check(const tr_context *tr, enum tr_set set, size_t n)
 {
     if (set_comm(tr, set) == MPI_COMM_NULL)
         return tr_fail(TR_ERR_INTERNAL, "rank %d called for a set of ranks that it does not belong to",
                        tr->rank);
-    if (bytes > INT_MAX)
-        return tr_fail(TR_ERR_INTERNAL, "a collective call of %zu bytes: 2 GiB - 1 at most", bytes);
+    if (n > INT_MAX)
+        return tr_fail(TR_ERR_INTERNAL, "a collective call of %zu elements: 2^31 - 1 at most", n);
     return TR_OK;
 }
 
