@@ -40,6 +40,7 @@ int tr_files_of(const tr_job *job, char *const names[], size_t n, struct tr_file
     for (size_t i = 0; i < n && status == TR_OK; i++) status = tr_data_find(job, names[i], &paths[i]);
     if (status == TR_OK) status = tr_files_open(paths, n, files);
     if (status == TR_OK) files->max_record = job->data.max_record;
+    if (status == TR_OK) status = tr_files_set_label(files, job->data.label, false);
     if (status == TR_OK) status = tr_dialect_settings(job, files);
     for (size_t i = 0; i < n; i++) free(paths[i]);
     return status;

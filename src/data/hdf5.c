@@ -92,7 +92,13 @@ static int array_find_layout(const struct tr_hdf5 *t, struct tr_hdf5_array *a)
     if (__builtin_mul_overflow(a->rows, a->columns, &bytes) || __builtin_mul_overflow(bytes, 16, &bytes))
         return hdf5_fail(t, a, "damaged: its shape is too large");
     H5D_layout_t layout = H5Pget_layout(how);
-    if (layout == H5D_CHUNKED && H5Pget_chunk(how, 2, chunk) == a->dimensions) a->chunk_rows = chunk[0];
+    a->transposed = a->dimensions == 2 && H5Aexists(a->set, "MATLAB_class") > 0;
+    if (a->transposed) {
+        a->rows = extent[1];
+        a->columns = extent[0];
+    }
+    if (layout == H5D_CHUNKED && H5Pget_chunk(how, 2, chunk) == a->dimensions)
+        a->chunk_rows = chunk[a->transposed];
     char name[64] = "";
     H5Z_filter_t lacks = 0;
     for (int i = 0; i < H5Pget_nfilters(how) && lacks == 0; i++) {
@@ -159,12 +165,23 @@ static int array_open(struct tr_hdf5 *t, hid_t where, const char *name, struct t
     return array_open_any(t, where, name, false, a);
 }
 
-/* Opens an array of one number per row. */
-static int array_open_list(struct tr_hdf5 *t, hid_t where, const char *name, struct tr_hdf5_array *a)
+/* Opens an array of one number per row, or one string if that is permitted. */
+static int array_open_list_of(struct tr_hdf5 *t, hid_t where, const char *name, bool texts,
+                              struct tr_hdf5_array *a)
 {
-    TR_TRY(array_open(t, where, name, a));
+    TR_TRY(array_open_any(t, where, name, texts, a));
+    if (a->transposed && a->rows == 1) { /* MATLAB: a vector of one row */
+        a->transposed = false;
+        a->rows = a->columns;
+        a->columns = 1;
+    }
     if (a->columns == 1 || a->rows == 0) return TR_OK;
     return hdf5_fail(t, a, "several columns, expected one number for each row");
+}
+
+static int array_open_list(struct tr_hdf5 *t, hid_t where, const char *name, struct tr_hdf5_array *a)
+{
+    return array_open_list_of(t, where, name, false, a);
 }
 
 /* ---- the arrays of a table ---- */
@@ -199,23 +216,73 @@ static herr_t group_list_name(hid_t group, const char *name, const H5L_info_t *i
     return n > 160;
 }
 
+static bool object_has_attribute(hid_t group, const char *name, const char *attribute)
+{
+    return H5Aexists_by_name(group, name, attribute, H5P_DEFAULT) > 0;
+}
+
+static herr_t group_find_pandas(hid_t group, const char *name, const H5L_info_t *info, void *none)
+{
+    (void)info;
+    (void)none;
+    return object_kind(group, name) == H5I_GROUP && object_has_attribute(group, name, "pandas_type");
+}
+
 static int group_fail_lacks(const struct tr_hdf5 *t, hid_t group, const char *lacks)
 {
     char name[128] = "/", list[240] = "";
     H5Iget_name(group, name, sizeof name);
+    if (object_has_attribute(group, ".", "pandas_type") ||
+        H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, group_find_pandas, NULL) > 0)
+        return tr_fail(
+            TR_ERR_DATA,
+            "%s:%s has tables of pandas (HDFStore), which are not read: python3 -c \"import pandas; "
+            "pandas.read_hdf('%s').to_csv('%s.csv', index=False)\"",
+            t->path, name, t->path, t->path);
     H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, group_list_name, list);
     return tr_fail(TR_ERR_DATA, "%s:%s has no %s; there is: %s (:/NAME behind the path chooses one)", t->path,
                    name, lacks, *list ? list : "nothing");
 }
 
+typedef int hdf5_text_fn(void *state, size_t i, const char *text, size_t n);
+static int array_read_texts(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
+                            hdf5_text_fn *each, void *state);
+
+static int category_add(void *state, size_t i, const char *text, size_t n)
+{
+    uint32_t place;
+    (void)i;
+    return tr_ids_append_text(state, text, n, &place);
+}
+
+/* Finds the labels. If the job sets their path, it is one in the group, in the file, or in the group obs. */
 static int table_find_labels(struct tr_hdf5 *t, hid_t group)
 {
     static const char *const names[] = {"y", "label", "labels", "target", NULL};
-    const char *name = object_first(group, names);
-    if (!name || object_kind(group, name) != H5I_DATASET) return TR_OK;
-    TR_TRY(array_open_any(t, group, name, true, &t->y));
-    if (t->y.columns > 1 && t->y.rows > 0)
-        return hdf5_fail(t, &t->y, "several columns, expected one number for each row");
+    TR_FREED char *in_obs = NULL;
+    const char *name = t->label ? t->label : object_first(group, names);
+    if (t->label && !object_exists(group, name)) {
+        TR_TRY(tr_format(&in_obs, "obs/%s", name));
+        group = t->file;
+        if (!object_exists(group, name) && object_exists(group, in_obs)) name = in_obs;
+        if (!object_exists(group, name)) return t->label_may_miss ? TR_OK : group_fail_lacks(t, group, name);
+    }
+    H5I_type_t kind = name ? object_kind(group, name) : H5I_BADID;
+    if (t->label && kind == H5I_GROUP) {
+        TR_HID column = H5Gopen2(group, name, H5P_DEFAULT);
+        if (!object_exists(column, "codes") || !object_exists(column, "categories"))
+            return group_fail_lacks(t, column, "codes and categories, as labels of AnnData have");
+        TR_TRY(array_open_list(t, column, "codes", &t->y));
+        TR_TRY(array_open_list_of(t, column, "categories", true, &t->categories));
+        t->category.are_text = true;
+        TR_TRY(
+            array_read_texts(t, &t->categories, 0, (size_t)t->categories.rows, category_add, &t->category));
+        t->coded = t->y.texts = true;
+    } else if (kind == H5I_DATASET) {
+        TR_TRY(array_open_list_of(t, group, name, true, &t->y));
+    } else {
+        return TR_OK;
+    }
     t->labelled = true;
     if (t->y.rows == t->rows) return TR_OK;
     return tr_fail(TR_ERR_DATA, "%s:%s: %llu labels, but there are %llu rows in %s", t->path, t->y.name,
@@ -314,6 +381,9 @@ static int table_find_named(struct tr_hdf5 *t, hid_t group, const char *name)
     }
     TR_HID inner = H5Gopen2(group, name, H5P_DEFAULT);
     if (inner < 0) return hdf5_fail_read(t, name);
+    if (object_has_attribute(group, name, "MATLAB_sparse"))
+        return tr_fail(TR_ERR_DATA, "%s:%s: a sparse matrix of MATLAB, expected a full one: %s = full(%s)",
+                       t->path, name, name, name);
     TR_TRY(table_find_in_group(t, inner));
     return t->labelled ? TR_OK : table_find_labels(t, group);
 }
@@ -375,6 +445,7 @@ int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t)
                           .indices = none,
                           .indptr = none,
                           .y = none,
+                          .categories = none,
                           .id = none,
                           .origin = none};
     FILE *bytes = fopen(t->path, "re");
@@ -385,6 +456,9 @@ int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t)
     int status = tr_hdf5_open(t->path, t->checked.fd, &t->file);
     if (!hdf5_done(t, t->file >= 0)) return hdf5_fail_read(t, "");
     TR_TRY(status);
+    /* data.label of a table with named columns is one of them */
+    t->label = converted && object_exists(t->file, "columns") ? NULL : file->label;
+    t->label_may_miss = file->label_may_miss;
     TR_TRY(table_find_path(t, file->inside ? file->inside : "/"));
     t->named = converted && !t->sparse && object_exists(t->file, "columns");
     if (t->named) {
@@ -407,8 +481,9 @@ int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t)
 
 void tr_hdf5_table_close(struct tr_hdf5 *t)
 {
-    struct tr_hdf5_array *all[] = {&t->x,     &t->indices, &t->indptr, &t->y, &t->strings, &t->string_begin,
-                                   &t->texts, &t->origin,  &t->id};
+    struct tr_hdf5_array *all[] = {&t->x,       &t->indices,      &t->indptr, &t->y,
+                                   &t->strings, &t->string_begin, &t->texts,  &t->origin,
+                                   &t->id,      &t->categories};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (all[i]->type >= 0) H5Tclose(all[i]->type);
         if (all[i]->set >= 0) H5Dclose(all[i]->set);
@@ -416,6 +491,7 @@ void tr_hdf5_table_close(struct tr_hdf5 *t)
     if (t->file >= 0) H5Fclose(t->file);
     tr_checked_close(&t->checked);
     free(t->raw);
+    tr_ids_free(&t->category);
     *t = (struct tr_hdf5){.file = -1};
 }
 
@@ -451,10 +527,19 @@ static int array_read_raw(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint
         return tr_checked_read(&t->checked, &all, first * a->columns, n * a->columns, to);
     }
     const hsize_t start[2] = {first, 0}, count[2] = {n, a->columns}, flat = n * a->columns;
+    const hsize_t start_columns[2] = {0, first}, count_columns[2] = {a->columns, n};
     TR_HID stored = H5Dget_space(a->set), memory = H5Screate_simple(1, &flat, NULL);
-    bool ok = H5Sselect_hyperslab(stored, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
-              hdf5_done(t, H5Dread(a->set, a->type, memory, stored, H5P_DEFAULT, to) >= 0);
-    return ok ? TR_OK : hdf5_fail_read(t, a->name);
+    TR_FREED char *columns = NULL; /* the rows, column by column */
+    if (a->transposed) TR_TRY(TR_NEW(&columns, (size_t)flat * a->size));
+    bool ok =
+        H5Sselect_hyperslab(stored, H5S_SELECT_SET, columns ? start_columns : start, NULL,
+                            columns ? count_columns : count, NULL) >= 0 &&
+        hdf5_done(t, H5Dread(a->set, a->type, memory, stored, H5P_DEFAULT, columns ? columns : to) >= 0);
+    if (!ok) return hdf5_fail_read(t, a->name);
+    for (size_t i = 0; columns && i < n; i++)
+        for (size_t c = 0; c < a->columns; c++)
+            memcpy((char *)to + (i * a->columns + c) * a->size, columns + (c * n + i) * a->size, a->size);
+    return TR_OK;
 }
 
 #define EACH_WHOLE(DO)                                                                                       \
@@ -496,8 +581,6 @@ static int array_read(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t
     return TR_OK;
 }
 
-typedef int hdf5_text_fn(void *state, size_t i, const char *text, size_t n);
-
 static int array_read_strings(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
                               hdf5_text_fn *each, void *state)
 {
@@ -523,6 +606,16 @@ static int array_read_texts(struct tr_hdf5 *t, const struct tr_hdf5_array *a, ui
                             hdf5_text_fn *each, void *state)
 {
     if (n == 0) return TR_OK;
+    if (a == &t->y && t->coded) { /* a negative code, which becomes a large number, is a missing category */
+        TR_FREED uint64_t *code = NULL;
+        TR_TRY(TR_NEW(&code, n));
+        TR_TRY(array_read(t, a, first, n, NULL, code));
+        for (size_t i = 0, length = 0; i < n; i++, length = 0) {
+            const char *text = code[i] < t->category.n ? tr_ids_text(&t->category, code[i], &length) : "";
+            TR_TRY(each(state, i, text, length));
+        }
+        return TR_OK;
+    }
     if (a->texts) return array_read_strings(t, a, first, n, each, state);
     TR_TRY(TR_GROW(&t->raw, &t->raw_capacity, n * a->size));
     TR_TRY(array_read_raw(t, a, first, n, t->raw));

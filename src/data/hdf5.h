@@ -4,7 +4,9 @@
  * columns from 0), and an array of labels (y). Numbers are of any integer or real type, contiguous or in chunks, compressed or not.
  * Positions in the file:
  *   - the path after «:/», or the first of X, data, features, matrix
- *   - labels: y, label, labels or target beside them, or beside the group of the non-zeros
+ *   - labels: data.label, a path in the file or a name in the group obs (AnnData: also a group of codes and categories); or y, label,
+ *     labels or target beside the array, or beside the group of the non-zeros
+ * MATLAB (7.3) stores arrays transposed, which its attribute MATLAB_class shows.
  *
  * `trireme convert` writes csv tables with named columns, which are read as csv (data.format: csv). Beside X, an array of reals
  * with NaN for missing numbers, there is the group columns:
@@ -57,6 +59,7 @@ struct tr_hdf5_array {
     size_t size;            /* bytes of an element */
     int dimensions;         /* number of dimensions, 1 or 2 */
     uint64_t rows, columns; /* shape of the array; columns is 1 if it has one dimension */
+    bool transposed;        /* written by MATLAB: the second dimension has the rows */
     uint64_t chunk_rows;    /* rows of a chunk; 0: the array has no chunks */
     uint64_t at;            /* files of trireme convert: offset of the array in the file */
 };
@@ -72,7 +75,12 @@ struct tr_hdf5 {
     struct tr_hdf5_array x, indices, indptr, y, origin;
     struct tr_hdf5_array id; /* tr_reader_options.id, unless that is «row» */
     bool labelled;           /* there are labels: y is valid */
-    bool full;               /* rows are dense in the file, or training should use dense rows */
+    bool coded; /* labels are categories (AnnData): y has the indices of their texts in `category` */
+    struct tr_hdf5_array categories;
+    struct tr_ids category;
+    const char *label; /* path of the labels that the job sets; NULL: the default names */
+    bool label_may_miss;
+    bool full; /* rows are dense in the file, or training should use dense rows */
     uint64_t rows, columns, nonzeros;
     uint64_t first_index; /* index of column 0 in text files: the attribute first_index, 0 without it */
     char *raw;            /* scratch memory: numbers before conversion */

@@ -44,12 +44,62 @@ static const struct {
                 {TR_ZSTD, 0, 4, "\x28\xb5\x2f\xfd"},
                 {TR_LZ4, 0, 4, "\x04\x22\x4d\x18"}};
 
+static const char pickle_as_csv[] =
+    "python3 -c \"import pandas; pandas.read_pickle('%s').to_csv('%s.csv', index=False)\"";
+
+/* Files of other programs, which are not read. `how`: a command that writes the file as text or HDF5, with up to
+ * three times its path. */
+static const struct {
+    size_t at, n; /* offset and number of the bytes */
+    const char *bytes, *what, *how;
+} foreign[] = {
+    {0, 5, "PAR1\x15", "Parquet",
+     "python3 -c \"import pandas; pandas.read_parquet('%s').to_csv('%s.csv', index=False)\""},
+    {0, 7, "ARROW1", "Arrow (Feather)",
+     "python3 -c \"import pandas; pandas.read_feather('%s').to_csv('%s.csv', index=False)\""},
+    {0, 16, "SQLite format 3", "a database of SQLite",
+     "sqlite3 -header -csv '%s' 'SELECT * FROM table' >table.csv"},
+    {0, 6, "\x93NUMPY", "an array of NumPy",
+     "python3 -c \"import numpy; numpy.savetxt('%s.csv', numpy.load('%s'), delimiter=',')\""},
+    {30, 19, "[Content_Types].xml", "a document of Excel or another office program",
+     "save the sheet as csv (UTF-8)"},
+    {30, 9, "docProps/", "a document of Excel or another office program", "save the sheet as csv (UTF-8)"},
+    {30, 3, "xl/", "a document of Excel or another office program", "save the sheet as csv (UTF-8)"},
+    {30, 8, "mimetype", "a document of LibreOffice", "libreoffice --convert-to csv '%s'"},
+    {30, 11, "indices.npy", "a sparse matrix of scipy",
+     "python3 -c \"import scipy.sparse, sklearn.datasets; sklearn.datasets.dump_svmlight_file("
+     "scipy.sparse.load_npz('%s'), LABELS, '%s.svm')\""},
+    {0, 4, "PK\3\4", "a zip archive (also .npz of NumPy)",
+     "unzip '%s'; or, for .npz, python3 -c \"import numpy; "
+     "numpy.savetxt('%s.csv', numpy.load('%s')['X'], delimiter=',')\""},
+    {0, 2, "\x80\x02", "a pickle of Python", pickle_as_csv},
+    {0, 2, "\x80\x03", "a pickle of Python", pickle_as_csv},
+    {0, 2, "\x80\x04", "a pickle of Python", pickle_as_csv},
+    {0, 2, "\x80\x05", "a pickle of Python", pickle_as_csv},
+    {0, 8, "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of Excel 97", "save the sheet as csv (UTF-8)"},
+    {0, 19, "MATLAB 5.0 MAT-file", "a MATLAB file of version 5", "load('%s'); save('%s', '-v7.3') in MATLAB"},
+};
+
+static int file_refuse(const char *path, const char *begin, size_t n)
+{
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        bool inside = foreign[i].at > 0; /* the name of the first file in an archive */
+        if (n < foreign[i].at + foreign[i].n || (inside && memcmp(begin, "PK\3\4", 4) != 0) ||
+            memcmp(begin + foreign[i].at, foreign[i].bytes, foreign[i].n) != 0)
+            continue;
+        TR_FREED char *how = NULL;
+        TR_TRY(tr_format(&how, foreign[i].how, path, path, path));
+        return tr_fail(TR_ERR_DATA, "%s: %s, which is not read: %s", path, foreign[i].what, how);
+    }
+    return TR_OK;
+}
+
 /* Opens a file and detects its packing, or HDF5, which may follow a header of MATLAB or of trireme. */
 static int file_open(const char *path, struct tr_file *file)
 {
     static const char *const hdf5[] = {"\x89HDF\r\n\x1a\n", "MATLAB 7.3 MAT-file", "trireme-"};
     struct stat status;
-    char begin[32] = "";
+    char begin[64] = "";
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for the writer of a pipe */
     if (fd < 0) return fail_no_input(path, strerror(errno));
     int error = fstat(fd, &status) < 0 ? errno : 0;
@@ -57,6 +107,7 @@ static int file_open(const char *path, struct tr_file *file)
     close(fd);
     if (error) return fail_no_input(path, strerror(error));
     if (!S_ISREG(status.st_mode)) return fail_no_input(path, "not a regular file");
+    TR_TRY(file_refuse(path, begin, (size_t)n));
     *file = (struct tr_file){.size = (uint64_t)status.st_size};
     for (size_t i = 0; i < sizeof packings / sizeof *packings; i++) {
         size_t at = packings[i].at, there = tr_min_size((size_t)n, packings[i].n);
@@ -65,7 +116,7 @@ static int file_open(const char *path, struct tr_file *file)
             file->packing = packings[i].packing;
     }
     for (size_t i = 0; i < sizeof hdf5 / sizeof *hdf5; i++)
-        file->hdf5 |= n == sizeof begin && memcmp(begin, hdf5[i], strlen(hdf5[i])) == 0;
+        file->hdf5 |= n >= 32 && memcmp(begin, hdf5[i], strlen(hdf5[i])) == 0;
     return tr_copy_string(path, &file->path);
 }
 
@@ -153,11 +204,25 @@ int tr_files_open(char *const patterns[], size_t n, struct tr_files *files)
     return TR_OK;
 }
 
+int tr_files_set_label(struct tr_files *files, const char *label, bool may_miss)
+{
+    for (const char *const *word = (const char *const[]){"none", "auto", "first", "last", NULL}; *word;
+         word++)
+        if (strcmp(*word, label) == 0) return TR_OK;
+    for (size_t i = 0; i < files->n; i++) {
+        struct tr_file *f = &files->file[i];
+        f->label_may_miss = may_miss;
+        if (f->hdf5) TR_TRY(tr_copy_string(label, &f->label));
+    }
+    return TR_OK;
+}
+
 void tr_files_close(struct tr_files *files)
 {
     for (size_t i = 0; i < files->n; i++) {
         free(files->file[i].path);
         free(files->file[i].inside);
+        free(files->file[i].label);
     }
     for (size_t i = 0; i < files->forms; i++) tr_column_form_free(&files->form[i]);
     TR_FREE_ALL(files->file, files->form);

@@ -28,6 +28,8 @@ struct tr_file {
     enum tr_packing packing;
     bool hdf5;                 /* packing and hdf5 are detected by the first bytes, not by the name */
     char *inside;              /* hdf5: path of an object in the file; NULL: the default object */
+    char *label;               /* hdf5: path of the labels, as in data.label; NULL: the default names */
+    bool label_may_miss;       /* the file may have no object of this path, as before predict */
     struct tr_dialect dialect; /* encoding TR_ENCODING_UNKNOWN: it was not searched for */
     bool rewritten;            /* the dialect is not the usual one: tr_source_read() rewrites the text */
     const struct tr_column_form *form; /* `forms` columns have a form; they belong to tr_files */
@@ -58,6 +60,9 @@ struct tr_files {
  * TR_ERR_NO_INPUT names the first file that is missing, irregular or unreadable, or says that all files are empty. */
 int tr_files_open(char *const patterns[], size_t n, struct tr_files *files);
 void tr_files_close(struct tr_files *files);
+
+/* hdf5: sets the path of the labels to data.label, if that is no word such as auto. */
+int tr_files_set_label(struct tr_files *files, const char *label, bool may_miss);
 
 /* Returns a hash, never 0, of all sizes and of 1 MiB sampled from the files. It detects changed files. */
 uint64_t tr_files_digest(const struct tr_files *files);

@@ -228,6 +228,7 @@ static int pass_read_files(struct pass *p)
     enum tr_format format = o->format;
     char said[TR_DIALECT_SAID]; /* training has said it */
     TR_TRY(tr_dialect_settings(o->job, &p->files));
+    if (o->job) TR_TRY(tr_files_set_label(&p->files, o->job->data.label, true));
     if (o->schema) p->files.notation = o->schema->notation;
     if (o->header != TR_HEADER_AUTO) p->files.given.header = o->header == TR_HEADER_YES;
     TR_TRY(tr_dialects_find(&p->files, format, said));

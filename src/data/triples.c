@@ -85,7 +85,7 @@ static const char *rating_parse(const char *p, const struct tr_head *head, bool 
                                 struct rating *rating, const char **at)
 {
     static const char binary[] = "found bytes that are not text", few[] = "expected three columns",
-                      few_named[] = "expected as many columns as the header has",
+                      few_named[] = "expected the number of columns of the header",
                       *const missing[] = {"the user is missing", "the item is missing",
                                           "the rating is missing"};
     const char *too_few = head->plain ? few : few_named, *end;
@@ -100,7 +100,6 @@ static const char *rating_parse(const char *p, const struct tr_head *head, bool 
         bool text = rating_read_field(p, separator, &f);
         for (int part = 0; part < TR_RATING_TIME; part++) {
             if (head->rating[part] != k) continue;
-            if (part == TR_RATING_VALUE && f.n > 0) *at = f.text;
             if (!text) return binary;
             rating->field[part] = f;
             left--;
@@ -112,6 +111,7 @@ static const char *rating_parse(const char *p, const struct tr_head *head, bool 
         if (rating->field[part].n == 0) return rating->field[part].text ? missing[part] : too_few;
     const struct tr_field *third = &rating->field[TR_RATING_VALUE];
     if (third->n == 0) return third_may_miss ? NULL : third->text ? missing[TR_RATING_VALUE] : too_few;
+    *at = third->text;
     end = tr_read_float(third->text, &rating->value);
     bool finite = isfinite(rating->value);
     if (end == third->text + third->n && finite) return NULL;

@@ -120,8 +120,8 @@ static const tr_option job_keys[] = {
     {"data.encoding", TR_KIND_CHOICE, AT(data.encoding), "auto", .words = TR_WORDS("auto", "utf-8", "latin-1", "utf-16"),
      .help = "encoding of text; latin-1 is Windows-1252, which contains it"},
     {"data.label", TR_KIND_TEXT, AT(data.label), "none", .words = TR_WORDS("none", "first", "last", "auto"),
-     .help = "csv: label column, by name or number from 1; auto = the column named label, class, target or y, otherwise the last, "
-             "but the first if its values are few whole numbers and those of the last are not"},
+     .help = "csv: label column, by name or number from 1; hdf5: path of the labels, such as obs/cell_type; auto = the column named "
+             "label, class, target or y, otherwise the last, but the first if its values are few whole numbers and those of the last are not"},
     {"data.positive", TR_KIND_TEXT, AT(data.positive), "",
      .help = "csv: rows with this label are one class, all others the other"},
     {"data.columns", TR_KIND_PAIRS, AT(data.columns), "",

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Files as spreadsheets, databases, R, Python and instruments write them: they are read as their author meant them, or refused with
 # the line, the cause and the key that helps. trireme convert shows how a file was read.
+tests=$(realpath "$(dirname "$0")")
 . "$(dirname "$0")/lib.sh"
 
 # reads NAME SETTING…: the file NAME is converted, and the result is the file `expected`
@@ -122,5 +123,43 @@ run index 1 data.train=index.csv data.label=y
 says index.out "1 number, 1 ignored" "the row numbers are a feature"
 sed '2s/^0,/7,/' index.csv >first.csv; sed -i '1s/^/1/' first.csv; sed '1s/^1//' first.csv >unnamed.csv
 cp first.csv expected; reads unnamed.csv
+
+# ---- HDF5 of MATLAB and AnnData: the same rows as text give the same predictions ----
+hdf5=$(pkg-config --exists hdf5-serial && echo hdf5-serial || echo hdf5)
+${CC:-cc} $(pkg-config --cflags $hdf5) "$tests/hdf5_kinds.c" -o kinds $(pkg-config --libs $hdf5) && ./kinds || fail "hdf5_kinds"
+linear="model.type=logistic solve.method=newton sync.mode=bsp"
+run text 1 $linear data.train=rows.svm
+"$trireme" predict text rows.svm --margin >expected
+while read -r name ranks file label; do
+    run $name $ranks $linear data.train=$file ${label:+data.label=$label}
+    "$trireme" predict $name $file --margin | paste -d' ' - expected | awk '{ d = $1 - $2; if (d * d > 1e-6) exit 1 } END { exit NR != 60 }' ||
+        fail "$file $label: other predictions than of text"
+    [ "$("$trireme" evaluate $name $file | grep accuracy)" = "$("$trireme" evaluate text rows.svm | grep accuracy)" ] || fail "$file $label: evaluate"
+done <<'END'
+matlab 1 matlab.mat
+across 3 matlab.mat:/X /across
+cells 3 cells.h5ad obs/cell_type
+cells1 1 cells.h5ad cell_type
+score 1 cells.h5ad:/X score
+END
+[ "$("$trireme" predict cells cells.h5ad | sort -u)" = "$(printf 'B cell\nT cell')" ] || fail "cells.h5ad: predict: $("$trireme" predict cells cells.h5ad | sort -u)"
+train="train model.type=linear output=refused"
+expect 65 "cells.h5ad:/ has no kind; there is: X/, obs/" $train data.train=cells.h5ad data.label=kind
+expect 65 "cells.h5ad:/obs has no codes and categories" $train data.train=cells.h5ad data.label=obs
+expect 65 "matlab.mat:S: a sparse matrix of MATLAB, expected a full one: S = full(S)" $train data.train=matlab.mat:/S
+expect 65 "pandas.read_hdf('pandas.h5').to_csv('pandas.h5.csv', index=False)" $train data.train=pandas.h5
+
+# ---- files that are not read: the command that writes them as text ----
+foreign() { printf "$2" >"$1"; expect 65 "$1: $3, which is not read: $4" $train data.train="$1"; }
+foreign a.parquet 'PAR1\25\0' Parquet "python3 -c \"import pandas; pandas.read_parquet('a.parquet').to_csv('a.parquet.csv', index=False)\""
+foreign a.feather 'ARROW1\0\0' "Arrow (Feather)" "python3"
+foreign a.db 'SQLite format 3\0' "a database of SQLite" "sqlite3 -header -csv 'a.db'"
+foreign a.npy '\223NUMPY\1\0v\0{' "an array of NumPy" "python3 -c \"import numpy; numpy.savetxt('a.npy.csv', numpy.load('a.npy'), delimiter=',')\""
+foreign a.xlsx 'PK\3\00412345678901234567890123456[Content_Types].xml' "a document of Excel or another office program" "save the sheet as csv"
+foreign a.npz 'PK\3\00412345678901234567890123456indices.npy' "a sparse matrix of scipy" "python3"
+foreign a.zip 'PK\3\004123' "a zip archive (also .npz of NumPy)" "unzip 'a.zip'"
+foreign a.pkl '\200\4\225' "a pickle of Python" "python3"
+foreign a.xls '\320\317\21\340\241\261\32\341' "a document of Excel 97" "save"
+foreign a.mat 'MATLAB 5.0 MAT-file, Platform' "a MATLAB file of version 5" "load('a.mat'); save('a.mat', '-v7.3') in MATLAB"
 
 exit $bad
