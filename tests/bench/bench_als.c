@@ -143,10 +143,7 @@ static int compare_updates(struct bench *b, size_t depth)
     double flops = (double)depth * (double)b->rank * (double)(b->rank + 1);
     printf("update of %zu rows: %.1f us %.1f gflops, ssyrk %.1f us %.1f gflops\n", depth, 1e6 * ours,
            1e-9 * flops / ours, 1e6 * blis, 1e-9 * flops / blis);
-    free(sums);
-    free(other);
-    free(target);
-    free(square);
+    TR_FREE_ALL(sums, other, target, square);
     return TR_OK;
 }
 

@@ -96,12 +96,7 @@ static void release(void *kept)
 {
     struct bench *b = kept;
     tr_view_close(&b->view);
-    free(b->key);
-    free(b->label);
-    free(b->place);
-    free(b->weight);
-    free(b->delta);
-    free(b->seconds);
+    TR_FREE_ALL(b->key, b->label, b->place, b->weight, b->delta, b->seconds);
 }
 
 /* ---- steps ---- */

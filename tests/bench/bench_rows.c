@@ -122,9 +122,7 @@ static int run(tr_context *tr, struct bench *b)
     for (int f = 0; f < 2 * FIGURES && tr->rank == 0; f++) printf("%.4f ", slowest[f]);
     if (tr->rank == 0) printf("%.1f %" PRIu64 "\n", (double)sums[0] / (double)each / 1e3, sums[1] / each);
     for (int f = 0; f < FIGURES; f++) free(b->seconds[f]);
-    free(b->keys);
-    free(b->sums);
-    free(b->own);
+    TR_FREE_ALL(b->keys, b->sums, b->own);
     return TR_OK;
 }
 

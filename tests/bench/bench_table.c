@@ -78,9 +78,7 @@ static int measure_limits(struct bench *b, uint64_t table_keys)
         b->seconds[GATHER][i] = t2 - t1;
         b->seconds[SCATTER][i] = t3 - t2;
     }
-    free(table);
-    free(view);
-    free(place);
+    TR_FREE_ALL(table, view, place);
     return TR_OK;
 }
 
@@ -120,8 +118,7 @@ static int measure_link(struct bench *b, tr_context *tr, const uint64_t *viewed)
         MPI_Waitall(n, request, MPI_STATUSES_IGNORE);
         b->seconds[LINK][i] = tr_now() - begin;
     }
-    free(request);
-    free(space);
+    TR_FREE_ALL(request, space);
     return TR_OK;
 }
 

@@ -32,9 +32,7 @@ static struct room room_for(const struct tr_slice *s, uint32_t count)
 
 static void free_room(struct room *r)
 {
-    free(r->unit);
-    free(r->packed);
-    free(r->listed);
+    TR_FREE_ALL(r->unit, r->packed, r->listed);
 }
 
 /* Equal except for the signs of zeros. */
@@ -75,8 +73,7 @@ static void check_again(const struct tr_slice *s, const char *packed)
         expect(tr_encoded_open(message, size, s, &e) == TR_OK, "own message not opened");
         expect(tr_decode_packed(&e, back) == TR_OK, "own message not decoded");
         expect(same(s, s->n, packed, back), "encoded again it is another");
-        free(message);
-        free(back);
+        TR_FREE_ALL(message, back);
     }
 }
 

@@ -121,17 +121,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     form = printed(tr_put_quoted, text, &length);
     char *read = read_json(form, form + length), *expected = replaced(text);
     DEMAND(strcmp(read, expected) == 0 && tr_utf8_valid(form));
-    free(read);
-    free(expected);
-    free(form);
+    TR_FREE_ALL(read, expected, form);
 
     form = printed(tr_put_gnuplot, text, &length);
     check_harmless(form, length, false);
     DEMAND(length >= 2 && form[0] == '\'' && form[length - 1] == '\'');
     read = unquoted(form, length, '\'');
     DEMAND(strcmp(read, visible) == 0);
-    free(read);
-    free(form);
+    TR_FREE_ALL(read, form);
 
     form = printed(tr_put_csv, text, &length);
     check_harmless(form, length, false);
@@ -139,9 +136,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     DEMAND(quoted || !strpbrk(form, ",\""));
     read = quoted ? unquoted(form, length, '"') : strdup(form);
     DEMAND(strcmp(read, visible) == 0);
-    free(read);
-    free(form);
-    free(visible);
-    free(text);
+    TR_FREE_ALL(read, form, visible, text);
     return 0;
 }

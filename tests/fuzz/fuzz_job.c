@@ -35,8 +35,7 @@ static void expect_same_tasks(const struct tr_job *job, const struct tr_job *cop
         char *json = written(job->task[i].job, true, &length);
         char *json_copy = written(copy->task[i].job, true, &length);
         expect(!strcmp(json, json_copy), "another task was read back");
-        free(json);
-        free(json_copy);
+        TR_FREE_ALL(json, json_copy);
     }
 }
 
@@ -50,9 +49,7 @@ static void expect_round_trip(const struct tr_job *job)
     expect(!strcmp(json, json_copy), "another job was read back");
     expect_same_tasks(job, copy);
     tr_job_free(copy);
-    free(yaml);
-    free(json);
-    free(json_copy);
+    TR_FREE_ALL(yaml, json, json_copy);
 }
 
 static void expect_help(const char *filter)

@@ -306,8 +306,7 @@ static uint64_t leave_meanwhile(int other, size_t bytes, size_t some)
     while (!done) MPI_Test(&received, &done, MPI_STATUS_IGNORE);
     uint64_t out = bytes_through_network(true) - before_out;
     MPI_Wait(&sent, MPI_STATUS_IGNORE);
-    free(mine);
-    free(theirs);
+    TR_FREE_ALL(mine, theirs);
     return out;
 }
 

@@ -145,9 +145,7 @@ static void refer(const struct problem *p, int clocks, struct reference *r)
 
 static void drop_reference(struct reference *r)
 {
-    free(r->centre);
-    free(r->label);
-    free(r->distance);
+    TR_FREE_ALL(r->centre, r->label, r->distance);
 }
 
 /* ---- training ---- */
@@ -381,8 +379,7 @@ MPI_CASE(a_seed_changes_what_is_drawn)
         }
         mpi_check(memcmp(drawn[0], drawn[1], p.k * p.columns * sizeof(float)) != 0, "%s: the same",
                   starts[s]);
-        free(drawn[0]);
-        free(drawn[1]);
+        TR_FREE_ALL(drawn[0], drawn[1]);
     }
     drop_rows(&p);
 }

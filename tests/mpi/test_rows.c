@@ -168,9 +168,7 @@ static void begin(struct trial *t, const char *settings, enum tr_dtype dtype, ui
 static void end(struct trial *t)
 {
     tr_view_close(&t->view);
-    free(t->expected);
-    free(t->key);
-    free(t->seen);
+    TR_FREE_ALL(t->expected, t->key, t->seen);
     mpi_ok(tr_close(t->tr));
 }
 
@@ -434,8 +432,7 @@ MPI_CASE(pulls_may_cross)
                           .prepare = prepare_nothing,
                           .compute = compute_crossed};
         mpi_ok(tr_run(x.one.tr, &stage));
-        free(x.other.key);
-        free(x.other.seen);
+        TR_FREE_ALL(x.other.key, x.other.seen);
         end(&x.one);
     }
 }
@@ -628,8 +625,7 @@ static int compute_long(tr_worker *me, void *state)
     tr_row rows[3];
     for (size_t r = 0; r < 3; r++) rows[r] = (tr_row){.key = r, .n = LONG, .column = column, .value = value};
     int status = tr_rows_push(t->table, rows, 3);
-    free(column);
-    free(value);
+    TR_FREE_ALL(column, value);
     return status;
 }
 

@@ -428,8 +428,7 @@ static void open_record(struct record *record)
 static void close_record(struct record *record)
 {
     for (size_t i = 0; i < KINDS; i++) {
-        free(record->stand[i]);
-        free(record->end[i]);
+        TR_FREE_ALL(record->stand[i], record->end[i]);
     }
 }
 

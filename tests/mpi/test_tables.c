@@ -212,8 +212,7 @@ static void run_trial(const char *settings, const struct shape *shapes, int tabl
         }
     }
     for (int k = 0; k < tables; k++) {
-        free(t.one[k].expected);
-        free(t.one[k].chosen);
+        TR_FREE_ALL(t.one[k].expected, t.one[k].chosen);
     }
     mpi_ok(tr_close(tr));
 }

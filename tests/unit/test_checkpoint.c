@@ -260,8 +260,7 @@ UNIT_CASE(pieces_are_read_as_they_are_wanted)
     snprintf(part.name, sizeof part.name, "a b");
     ck_fails(tr_shard_write(shard_name(1), &head, &part, 1, false, &again), TR_ERR_INTERNAL, "a b");
     ck_assert(!is_there(shard_name(1)));
-    free(values);
-    free(read);
+    TR_FREE_ALL(values, read);
 }
 
 /* ---- whole tables ---- */
@@ -329,9 +328,7 @@ UNIT_CASE(the_manifest_shows_whole_tables)
                           strstr(shard, "\"total_rows\""),
                       "%s", shard);
     }
-    free(heads);
-    free(values);
-    free(shard);
+    TR_FREE_ALL(heads, values, shard);
 }
 
 /* Rows in an order for which HDF5 has no selection, and too many to be shown. */
@@ -353,8 +350,7 @@ static void write_scattered(size_t runs)
     ck_ok(tr_shard_write(shard_name(0), &head, &part, 1, false, &seal));
     struct tr_manifest m = {.run = RUN, .number = NUMBER, .shards = 1, .seal = &seal};
     ck_ok(tr_manifest_write(folder(), &m, false));
-    free(run);
-    free(values);
+    TR_FREE_ALL(run, values);
 }
 
 UNIT_CASE(scattered_rows_show_unless_there_are_too_many)
@@ -466,8 +462,7 @@ UNIT_CASE(damaged_values_are_named)
     check_text(shard_name(0));
     tr_shard_close(&shard);
     ck_fails(tr_shard_verify(shard_name(0), &head, &seal), TR_ERR_DATA, "damaged");
-    free(bytes);
-    free(values);
+    TR_FREE_ALL(bytes, values);
 }
 
 static void raise_version(const char *path)

@@ -110,12 +110,7 @@ static struct trial begin(enum tr_dtype dtype, uint32_t n, size_t width)
 
 static void end(struct trial *t)
 {
-    free(t->value);
-    free(t->residual);
-    free(t->room);
-    free(t->packed);
-    free(t->listed);
-    free(t->unit);
+    TR_FREE_ALL(t->value, t->residual, t->room, t->packed, t->listed, t->unit);
 }
 
 /* Encodes into just the room that is said to be needed, and decodes from just the bytes that were sent. One check for
@@ -416,8 +411,7 @@ static int decode_with(struct trial *t, size_t at, unsigned char byte, size_t si
     unsigned char *sent = malloc(size ? size : 1); /* for sanitizers */
     memcpy(sent, copy, size);
     int status = decode_all(t, sent, size);
-    free(copy);
-    free(sent);
+    TR_FREE_ALL(copy, sent);
     return status;
 }
 

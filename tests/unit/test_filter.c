@@ -162,8 +162,7 @@ UNIT_CASE(skip_does_not_depend_on_pieces)
     ck_assert_int_eq(memcmp(whole->delta, pieces->delta, N * 2 * sizeof(float)), 0);
     ck_assert_int_eq(memcmp(whole->kept, pieces->kept, N * 2 * sizeof(float)), 0);
     ck_assert_uint_eq(whole->counts.held, pieces->counts.held);
-    free(whole);
-    free(pieces);
+    TR_FREE_ALL(whole, pieces);
 }
 
 /* ---- nothing is lost ---- */
@@ -253,7 +252,6 @@ UNIT_CASE(filter_and_rounding_share_what_is_kept)
             for (size_t i = 0; i < N; i++) arrived[i] += packed[i];
         }
         for (size_t i = 0; i < N; i++) ck_assert(fabs(arrived[i] - given[i]) <= 1e-14 && t->kept[i] == 0);
-        free(room);
-        free(t);
+        TR_FREE_ALL(room, t);
     }
 }

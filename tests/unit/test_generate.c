@@ -214,9 +214,7 @@ UNIT_CASE(train_and_test_together_are_all_ratings)
         struct rating r = first ? train[i++] : test[j++];
         ck_assert(r.user == all[k].user && r.item == all[k].item && r.value == all[k].value);
     }
-    free(all);
-    free(train);
-    free(test);
+    TR_FREE_ALL(all, train, test);
 }
 
 /* Without noise a rating is the product of the hidden factors of user and item, independent of other ratings. */
@@ -246,8 +244,7 @@ UNIT_CASE(ratings_follow_hidden_factors)
     ck_assert_uint_gt(same, 1000);
     ck_assert_double_eq_tol(sum / (double)n, 3.6, 0.2);
     ck_assert_double_eq_tol(squares / (double)n - sum * sum / (double)(n * n), 0.7, 0.25);
-    free(all);
-    free(fewer);
+    TR_FREE_ALL(all, fewer);
 }
 
 /* ---- documents ---- */

@@ -52,11 +52,7 @@ static void make_problem(struct problem *p, size_t k, size_t columns, enum kind 
 
 static void free_problem(struct problem *p)
 {
-    free(p->dense);
-    free(p->value);
-    free(p->column);
-    free(p->begin);
-    free(p->centre);
+    TR_FREE_ALL(p->dense, p->value, p->column, p->begin, p->centre);
 }
 
 static tr_batch rows_of(const struct problem *p, bool sparse)

@@ -75,9 +75,7 @@ static void open_model(struct model *m, const struct corpus *c, uint32_t topics,
 static void close_model(struct model *m)
 {
     for (int b = 0; b < m->layout.blocks; b++) free(m->block[b]);
-    free(m->block);
-    free(m->alpha);
-    free(m->total);
+    TR_FREE_ALL(m->block, m->alpha, m->total);
     tr_lda_close(&m->sampler);
     tr_lda_layout_close(&m->layout);
 }
@@ -98,8 +96,7 @@ static bool same_block(const struct tr_lda_layout *l, int number, const void *a,
         for (size_t i = 0; i < n && same; i++)
             same = of_a[i].topic == of_b[i].topic && of_a[i].count == of_b[i].count;
     }
-    free(of_a);
-    free(of_b);
+    TR_FREE_ALL(of_a, of_b);
     return same;
 }
 
@@ -692,11 +689,7 @@ UNIT_CASE(counts_come_back_from_topics)
         }
         memset(again.sampler->topic, 0xff, (size_t)m.sampler->topic_bytes);
         ck_fails(tr_lda_recount(again.sampler, none, begin, NULL), TR_ERR_DATA, "token 0 has topic");
-        free(none);
-        free(topics_of);
-        free(begin);
-        free(z);
-        free(order);
+        TR_FREE_ALL(none, topics_of, begin, z, order);
         close_model(&m);
         close_model(&again);
     }

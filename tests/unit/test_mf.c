@@ -73,10 +73,7 @@ static struct fixture *make(size_t rank, const uint32_t per[USERS], enum tr_cpu 
 
 static void unmake(struct fixture *f)
 {
-    free(f->user.row32);
-    free(f->item.row32);
-    free(f->pass.spare);
-    free(f);
+    TR_FREE_ALL(f->user.row32, f->item.row32, f->pass.spare, f);
 }
 
 static struct tr_mf_rows rows_of(const struct fixture *f, struct side *s)
@@ -348,12 +345,10 @@ UNIT_CASE(best_items_come_first)
     ck_ok(tr_mf_best(&m, 0, &n, &item, &rating));
     ck_assert_uint_eq(n, 3);
     ck_assert(item[0] == 1 && item[1] == 3 && item[2] == 2 && rating[0] == 3 && rating[2] == 2);
-    free(item);
-    free(rating);
+    TR_FREE_ALL(item, rating);
     n = 9;
     ck_ok(tr_mf_best(&m, 1, &n, &item, &rating));
     ck_assert_uint_eq(n, 4);
     ck_assert(item[0] == 0 && item[3] == 3 && rating[0] == -1);
-    free(item);
-    free(rating);
+    TR_FREE_ALL(item, rating);
 }

@@ -35,9 +35,7 @@ static void check_renumbering(struct tr_matrix *csr, uint32_t lowest, uint32_t h
         seen[csr->column[i]] = 1;
     }
     for (size_t i = 0; i < n; i++) ck_assert(seen[i] && (i == 0 || keys[i - 1] < keys[i]));
-    free(seen);
-    free(keys);
-    free(old);
+    TR_FREE_ALL(seen, keys, old);
 }
 
 UNIT_CASE(dense_columns_are_ranked)
@@ -78,8 +76,7 @@ UNIT_CASE(keys_are_sorted_and_each_is_left_once)
             ck_ok(tr_keys_sort(keys, &n));
             ck_assert_uint_eq(n, distinct);
             for (size_t i = 0; i < n; i++) ck_assert_uint_eq(keys[i], wanted[i]);
-            free(keys);
-            free(wanted);
+            TR_FREE_ALL(keys, wanted);
         }
 }
 

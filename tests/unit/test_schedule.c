@@ -300,8 +300,7 @@ static void simulate(int nodes, int each, int tasks, int fail_every, uint64_t se
     ck_assert(tr_schedule_over(s));
     for (int rank = 0; rank < s->ranks; rank++) ck_assert_int_eq(s->owner[rank], -1);
     for (int node = 0; node < s->nodes; node++) ck_assert_int_eq(s->free[node], each);
-    free(after);
-    free(ends);
+    TR_FREE_ALL(after, ends);
 }
 
 UNIT_CASE(clusters_of_all_shapes_work)

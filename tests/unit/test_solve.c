@@ -321,10 +321,7 @@ static void pass_over(const struct tr_problem *p, float *norm, double *w64, doub
                      a, room, w);
     }
     for (size_t j = 0; j < all && p->dtype == TR_F32; j++) w64[j] = (double)w32[j];
-    free(code);
-    free(w32);
-    free(a);
-    free(room);
+    TR_FREE_ALL(code, w32, a, room);
 }
 
 /* Fewer columns than vector instructions are for, some left over, and more columns, rows and outputs than BLIS gets at
@@ -365,8 +362,6 @@ UNIT_CASE(dense_rows_shrink_all_features)
     tr_add_rows(&f.dense, 3, 10, slope, 0.01, reg, w, moved);
     for (size_t j = 0; j < 23; j++) ck_assert_double_eq_tol(moved[j], w[j] * (1 - 10 * 0.01 * 0.5), 1e-12);
     ck_assert(moved[23] == w[23]);
-    free(w);
-    free(moved);
-    free(reg);
+    TR_FREE_ALL(w, moved, reg);
     close_forms(&f);
 }

@@ -128,8 +128,7 @@ UNIT_CASE(rows_come_back_from_messages)
                 ck_assert_int_eq(tr_sparse_read(real, UINT64_C(1) << 32, &at, end - 1, &got), TR_ERR_PEER);
                 at = message;
                 ck_assert_int_eq(tr_sparse_read(real, column[i + n - 1], &at, end, &got), TR_ERR_PEER);
-                free(got.column);
-                free(got.value);
+                TR_FREE_ALL(got.column, got.value);
             }
         }
 }
@@ -162,8 +161,7 @@ UNIT_CASE(answers_are_filled_and_continued)
                 struct tr_sparse_entries got = {0};
                 ck_ok(tr_sparse_read(false, WIDTH, &at, end, &got));
                 for (uint32_t i = 0; i < got.n; i++) seen[r][got.column[i]] += (int32_t)got.value[i];
-                free(got.column);
-                free(got.value);
+                TR_FREE_ALL(got.column, got.value);
             }
             ck_assert_ptr_eq(at, end);
             first += head.rows;

@@ -541,14 +541,7 @@ static void open_run(const struct tr_problem *p, struct run *r)
 
 static void close_run(struct run *r)
 {
-    free(r->w);
-    free(r->z);
-    free(r->snapshot);
-    free(r->mu);
-    free(r->slope);
-    free(r->gradient);
-    free(r->model.sum);
-    free(r->model.last);
+    TR_FREE_ALL(r->w, r->z, r->snapshot, r->mu, r->slope, r->gradient, r->model.sum, r->model.last);
 }
 
 static void full_stage(struct run *r)
