@@ -339,7 +339,9 @@ static char *put_date(const struct tr_rewriter *r, const struct tr_column_form *
     }
     for (size_t k = 0; k < date_fields(form); k++) {
         if (k > 0) *to++ = r->separator;
-        to = put_text(r, s, to);
+        if (k > 0 && s->newlines > 0)
+            *to++ = '?'; /* only one copy has the line ends, so that lines are counted right */
+        else to = put_text(r, s, to);
     }
     return to;
 }

@@ -82,7 +82,7 @@ static void rows_free(tr_data *data, size_t n)
 /* ---- files: layout ---- */
 
 #define FORMAT "trireme-data"
-enum { VERSION = 6 };
+enum { VERSION = 7 };
 
 struct tr_row_directory {
     struct tr_row_key key;
