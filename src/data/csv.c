@@ -125,12 +125,17 @@ int tr_table_head(const struct tr_first_lines *first, bool rates, int header, st
     bool names = dialect.header > 0 && (!rates || f.third_is_word);
     if (header == TR_HEADER_YES || (header == TR_HEADER_AUTO && names)) {
         head->header = true;
+        head->fields = f.n;
         p = tr_behind_line(p, end);
         head->begin = first->offset + (uint64_t)(p - first->begin);
         if ((p = table_line_begin(tr_next_text(p, end), begin, head->separator)))
             f = table_look_at_fields(p, head->separator);
     }
-    head->fields = f.n;
+    /* a malformed first row does not decide how many fields there are */
+    bool agrees = false;
+    for (const char *q = p; q && head->header && !agrees; q = tr_next_text(tr_behind_line(q, end), end))
+        agrees = table_look_at_fields(q, head->separator).n == head->fields;
+    if (!agrees) head->fields = f.n;
     head->text_rows = rates && f.third_is_number && f.is_text[0];
     head->text_columns = rates && f.third_is_number && f.is_text[1];
     if (rates) return TR_OK;

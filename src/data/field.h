@@ -217,6 +217,18 @@ struct tr_field {
     bool quoted, doubled;
 };
 
+/* Returns whether the first quote inside of a field that does not begin with one, at `quote`, closes in another field of the line. Then
+ * a separator before the quote is probably missing. */
+static inline bool tr_quote_is_torn(const char *quote, char separator)
+{
+    const char *p = quote + 1, *before;
+    bool divided = false;
+    for (; !tr_at_line_end(p) && (*p != '"' || p[1] == '"'); p += 1 + (*p == '"'))
+        divided = divided || tr_token_ends(p, separator);
+    for (before = p - 1; tr_is_padding(*before, separator);) before--;
+    return *p == '"' && divided && tr_token_ends(p + 1, separator) && !tr_token_ends(before, separator);
+}
+
 /* Finds the field that begins at p. Separators between quotes are text, and quotes inside of a field that does not begin with a
  * quote. Returns NULL, or a text that describes why the field is malformed. */
 static inline const char *tr_read_field(const char *p, char separator, struct tr_field *f)
@@ -224,8 +236,13 @@ static inline const char *tr_read_field(const char *p, char separator, struct tr
     while (tr_is_padding(*p, separator)) p++;
     *f = (struct tr_field){.quoted = *p == '"', .text = p + (*p == '"')};
     if (!f->quoted) {
-        for (; !tr_token_ends(p, separator); p++)
+        const char *quote = NULL;
+        for (; !tr_token_ends(p, separator); p++) {
             if (tr_is_binary(*p)) return "found bytes that are not text";
+            if (*p == '"' && !quote) quote = p;
+        }
+        if (TR_RARELY(quote != NULL) && tr_quote_is_torn(quote, separator))
+            return "has a quote that closes in another column: a separator is missing, or data.quote=none is needed";
         f->n = (size_t)(p - f->text);
         while (f->n > 0 && tr_is_padding(f->text[f->n - 1], separator)) f->n--;
         f->end = p;
@@ -233,7 +250,8 @@ static inline const char *tr_read_field(const char *p, char separator, struct tr
     }
     for (p++; *p != '"' || p[1] == '"'; p++) {
         if (tr_at_line_end(p))
-            return "opens a quote that does not close in this line: data.newlines=yes reads quoted line ends, "
+            return "opens a quote that does not close in this line: data.newlines=yes reads quoted line "
+                   "ends, "
                    "data.quote=none quotes as text";
         if (tr_is_binary(*p) && *p != TR_QUOTED_NEWLINE) return "found bytes that are not text";
         if (*p != '"') continue;

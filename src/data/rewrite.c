@@ -300,8 +300,7 @@ static char *put_quoted(const struct tr_rewriter *r, const struct span *s, char 
 static bool needs_quotes(const struct tr_rewriter *r, const char *text, const char *end)
 {
     if (r->separator != r->d.delimiter && memchr(text, r->separator, (size_t)(end - text))) return true;
-    while (text < end && tr_is_blank(*text)) text++;
-    return text < end && *text == '"' && r->d.quote != '"';
+    return r->d.quote != '"' && memchr(text, '"', (size_t)(end - text));
 }
 
 static char *put_text(const struct tr_rewriter *r, const struct span *s, char *to)

@@ -281,7 +281,10 @@ static const char *sniff_read_row(struct sniff_rows *r, const char *p, const cha
             r->quoted++;
         } else {
             *cell = (struct sniff_cell){.text = p};
-            while (!tr_at_line_end(p) && !sniff_at_delimiter(p, r->delimiter)) p++;
+            const char *inner = NULL;
+            for (; !tr_at_line_end(p) && !sniff_at_delimiter(p, r->delimiter); p++)
+                if (*p == '"' && !inner) inner = p;
+            row->bad |= r->quote == '"' && inner > cell->text && tr_quote_is_torn(inner, r->delimiter);
             const char *last = p;
             while (last > cell->text && tr_is_padding(last[-1], r->delimiter)) last--;
             cell->n = (uint32_t)(last - cell->text);
@@ -352,18 +355,19 @@ static void sniff_score(struct sniff_rows *r)
 {
     static const double value[] = {
         [SNIFF_EMPTY] = 0, [SNIFF_NUMBER] = 1, [SNIFF_VALUE] = 1, [SNIFF_WORD] = 0.7, [SNIFF_ODD] = 0.2};
-    size_t filled = 0;
+    size_t filled = 0, rows = r->rows;
     double sense = 0;
     r->columns = sniff_mode(r, &r->agree);
     for (size_t i = 0; i < r->rows; i++) {
         const struct sniff_row *row = &r->row[i];
+        rows -= row->cells != r->columns && *r->cell[row->cell].text == '#'; /* a comment */
         for (uint32_t k = 0; k < row->cells && row->cells == r->columns && !row->bad; k++) {
             const struct sniff_cell *cell = &r->cell[row->cell + k];
             filled += cell->kind != SNIFF_EMPTY;
             sense += cell->quoted && cell->kind != SNIFF_EMPTY ? 1 : value[cell->kind];
         }
     }
-    double a = r->rows > 0 ? (double)r->agree / (double)r->rows : 0;
+    double a = rows > 0 ? (double)r->agree / (double)rows : 0;
     double width = r->columns > 1 ? 1 - 0.5 / r->columns : 0.1;
     sense = filled > 0 ? sense / (double)filled : 0.5;
     r->score = a * a * a * width * sense;
@@ -390,7 +394,7 @@ static bool sniff_has_quotes(const struct sniff_text *text, char quote)
 {
     const char *end = text->begin + text->n;
     for (const char *p = text->begin; (p = memchr(p, quote, (size_t)(end - p))); p++)
-        if (p == text->begin || strchr(",;\t| :\n^~", p[-1])) return true;
+        if (p == text->begin || strchr(",;\t| :\n^~", p[-1]) || strchr(",;\t| :\n^~", p[1])) return true;
     return false;
 }
 
@@ -616,7 +620,7 @@ static char sniff_comment(const struct sniff_rows *r)
     for (size_t i = 0; i < r->rows; i++) {
         const struct sniff_cell *cell = sniff_cell(r, i, 0);
         if (*cell->text != '#' || cell->quoted) continue;
-        bool single = r->columns == 1 && memchr(cell->text, ' ', cell->n);
+        bool single = r->columns == 1 ? memchr(cell->text, ' ', cell->n) != NULL : cell->n == 1;
         if (sniff_agrees(r, i) && !single) last = i;
         else comments++;
     }
@@ -624,8 +628,8 @@ static char sniff_comment(const struct sniff_rows *r)
     return last == r->rows || (last + 1 < r->rows && *sniff_cell(r, last + 1, 0)->text == '#') ? '#' : '\0';
 }
 
-/* Returns whether the row above rows without a header was meant as one, although it has another number of cells: words in several
- * cells, a wrong quote, or as many words as there are columns. Reading it will be refused. */
+/* Returns whether the row above rows without a header is a malformed header: its quotes are wrong, or it has words in several cells, or
+ * one word per column in a single cell. Reading it will be refused. */
 static bool sniff_is_bad_header(const struct sniff_rows *r, size_t row)
 {
     const struct sniff_row *w = &r->row[row];

@@ -77,6 +77,27 @@ printf 'a,b\n1,"x\ny"\n3,v\n5,z\n' >expected; reads bad.csv data.on_error=skip
 says out "2 malformed records left out"
 sed 's/,"u/,u/' bad.csv >bad2.csv; expect 65 "bad2.csv:6: more than 2 columns, expected 2" convert bad2.csv result.csv
 
+# a separator between a number and a quoted text is missing; the names again; a first row that is malformed
+printf 'a,b,c\n1,"x, y",2\n2"x, y",3\n4,z,5\n' >torn.csv
+expect 65 "torn.csv:3: column a: '2\"x' has a quote that closes in another column" convert torn.csv result.csv
+{ echo "a,y"; rows 40 'print i "," i % 2'; } >again.csv; cat again.csv again.csv >twice.csv
+expect 65 "twice.csv:42: column a: 'a' is the name of the column: the line is a second header" train data.train=twice.csv data.label=y output=no
+sed '2s/^/7,/' again.csv >first.csv; sed '2d' again.csv >expected; reads first.csv data.on_error=skip
+
+# ---- names that are numbers; words that begin as nan and inf; notations that two rows show ----
+{ echo "0,1,2,label"; rows 40 'print i % 7 "," i * 3 % 11 "," i % 5 "," i % 2'; } >numbered.csv
+run numbered 1 data.train=numbered.csv data.label=label
+says numbered.out "the first line has names (data.header)"
+is "rows below names that are numbers" "$("$trireme" count numbered.csv 2>err | awk 'NR == 1 { print $1 }')" 40
+{ echo "who,y"; rows 40 'print (i % 2 ? "Nancy" : "info") "," i % 2'; } >who.csv
+run who 1 data.train=who.csv data.label=y; says who.out "1 category"
+{ echo "a,b,y"; rows 40 'printf "\"%d,%03d\",%d%%,%d\n", i, i * 37 % 1000, i * 7 % 31, (i > 20)'; } >marked.csv
+run marked 1 data.train=marked.csv data.label=y
+says marked.out "',' between thousands, or decimal mark (data.thousands), column b has numbers with %, which data.columns='{b: {type: number, strip: \"%\"}}' reads"
+says marked.out "1 number, 1 category"
+run marks 1 data.train=marked.csv data.label=y 'data.columns={b: {type: number, strip: "%"}}'
+says marks.out "2 numbers"; silent marks.out "column b has"
+
 # ---- settings ----
 printf '1 1:1\n0 2:1\n' >d.svm
 expect 78 "data.decimal is for csv and ratings, and the data are libsvm" train data.train=d.svm data.decimal=comma

@@ -62,6 +62,7 @@ static const struct {
     {"a,b\n'x, y',1\n'z, it''s',2\n", ", ' no no . no 0 1", "quotes are ' (data.quote)"},
     {"a,b\n\"x \\\", y\",1\n\"z\\\"\",2\n", ", \" \\ no . no 0 1", "\\ before a quote (data.escape)"},
     {"path,n\n\"C:\\dir\\\",1\n\"D:\\\",2\n", ", \" no no . no 0 1", NULL},
+    {"a,b\n5\" x,6\"\n7\" x,8\"\n1,2\n", ", no no no . no 0 1", "\" is text (data.quote)"},
     {"a,b\n\"x\" y,1\nz,2\nw,3\n", ", \" no no . no 0 1", NULL}, /* one row is no evidence */
     {"1,2\n3,4,5\n", ", \" no no . no 0 0", NULL},
     {"a;b\n1;2\n3;4\n5;6,5\n", "; \" no no . no 0 1", NULL},
@@ -76,6 +77,8 @@ static const struct {
     {"ort,n\nK\xc3\xb6ln,1\nBonn,2\n", ", \" no no . no 0 1", NULL},
     /* lines above the header, comments, units */
     {"# made by hand\na,b\n1,2\n3,4\n", ", \" no # . no 0 1", "comments begin with # (data.comment)"},
+    {"# a comment\na\tb\ty\n1\t2\t0\n2\t3\t1\n", "tab \" no # . no 0 1", "comments"},
+    {"# a comment\na b y\n1 2 0\n2 3 1\n", "_ \" no # . no 0 1", "comments"},
     {"a,b\n1,2\n# pause\n3,4\n", ", \" no # . no 0 1", "comments"},
     {"# energy, flux\n0.5, 1\n1.5, 2\n", ", \" no no . no 0 1", NULL},
     {"Report of 2020\n\na,b,c\n1,2,3\n3,4,5\n", ", \" no no . no 2 1",
