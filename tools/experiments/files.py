@@ -1,6 +1,6 @@
 """Files: tables in many dialects are read as they were meant, or refused. With TRIREME_POLLOCK, the folder of the public benchmark
 HPI-Information-Systems/Pollock, its polluted files and its survey; otherwise files of our own: dialects times contents."""
-import collections, csv, glob, json, os, random, subprocess
+import collections, csv, glob, json, os, random, re, subprocess
 from concurrent.futures import ThreadPoolExecutor
 from experiments.common import ENV, OUT, TRIREME, goal, program, run, table, write_csv
 
@@ -20,7 +20,7 @@ def written(names, rows, d):
     def cell(text, is_number):
         if is_number and d["decimal"] == ",":
             text = text.replace(".", ",")
-        if not any(c in text for c in (d["delimiter"], d["quote"], "\n", " " if d["delimiter"] == " " else "\n")):
+        if not any(c in text for c in (d["delimiter"], d["quote"], "\n", *(" \t" if d["delimiter"] == " " else ""))):
             return text
         inside = text.replace(d["escape"], d["escape"] * 2) if d["escape"] == "\\" else text
         return d["quote"] + inside.replace(d["quote"], d["escape"] + d["quote"]) + d["quote"]
@@ -73,10 +73,10 @@ def clean(rows):
 
 
 def f1(found, wanted):
-    """Of the cells, as multisets."""
+    """Of the cells, as multisets. A file without cells is read rightly if it is refused."""
     a, b = (collections.Counter(cell for row in clean(rows) for cell in row) for rows in (found or [], wanted))
     both = sum((a & b).values())
-    return 2 * both / max(1, sum(a.values()) + sum(b.values()))
+    return 2 * both / (sum(a.values()) + sum(b.values())) if b else 1.0
 
 
 def read_all(title, files):
@@ -85,9 +85,10 @@ def read_all(title, files):
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         read = pool.map(lambda f: (converted(f[0]), converted(f[0], "data.on_error=skip")), files)
         for (path, wanted), ((found, said), (skipped, _)) in zip(files, read):
-            kind = "refused" if found is None else "right" if clean(found) == clean(wanted) else "different"
-            of = os.path.basename(path).split(".")[0].rstrip("0123456789")
-            kinds[of.split("_row")[0].split("-")[-1] if "row" in of else "files"][kind] += 1
+            # without names in the file, convert writes the numbers of the columns
+            unnamed = found and found[0] == [str(i + 1) for i in range(len(found[0]))]
+            kind = "refused" if found is None else "right" if clean(found[unnamed:]) == clean(wanted) else "different"
+            kinds[re.match(r"row_[a-z_]*(?=_row|\d|_\d)|", os.path.basename(path)).group(0) or "one of a kind"][kind] += 1
             rows.append([os.path.basename(path), kind, f1(skipped, wanted), said.strip().splitlines()[-1] if said.strip() else ""])
     table(title, ["files", "right", "refused", "different"],
           [[of, *(count[kind] for kind in ("right", "refused", "different"))] for of, count in kinds.items()])
