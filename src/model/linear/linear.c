@@ -848,7 +848,8 @@ static const tr_option options[] = {
              "from the data"},
     {"solve.sigma", TR_KIND_REAL, AT(sigma), "auto", .least = 1, .words = TR_WORDS("auto"),
      .methods = "auto dual",
-     .help = "how much each worker damps its steps for the others; auto = their number, which is safe"},
+     .help = "factor by which each copy of the weights damps its steps for the other copies; auto = for each feature about the number "
+             "of copies that change it, without BSP the number of copies, which is safe"},
     {"solve.optimizer", TR_KIND_CHOICE, AT(optimizer), "sgd",
      .words = TR_WORDS("sgd", "momentum", "nesterov", "adagrad", "adadelta", "rmsprop", "adam", "ftrl"),
      .help = "what becomes of a mini-batch's gradient"},

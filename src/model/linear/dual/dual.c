@@ -172,8 +172,12 @@ struct tr_linear_dual {
     size_t part, class_part;       /* part of the rows, and of the classes, of this member */
     struct tr_class_block classes; /* its classes; none if it takes no steps */
     int64_t rounds;                /* number of rounds per clock */
-    uint8_t *code;                 /* of spread */
-    struct tr_spread spread;
+    /* Factors of the keys. A step moves the copy of w by the factors `spread` times its change of w, and by sigma. The members of a
+     * group divide by the factors `merge` when they merge. The rest is divided in the push. NULL codes: all factors are 1. */
+    struct tr_spread merge, spread;
+    double sigma;
+    uint8_t *of_members; /* codes of `merge` */
+    uint8_t *of_keys;    /* codes of `spread`, if there are more copies of w than the group merges */
 };
 
 /* Returns the index of the first element of the key `key` of w. */
@@ -314,6 +318,73 @@ static size_t rest_remove(const struct tr_linear_dual *d, uint32_t *rows, size_t
     return left;
 }
 
+/* ---- factors of the keys ---- */
+
+/* Returns the part of the expected changes of the other copies that steps on each of `copies` copies of w allow for. */
+static double factors_allowance(size_t copies)
+{
+    return copies == 2 ? 0.3 : 0.5;
+}
+
+/* Returns the probability that a copy of w changes at a key, which n of all rows have, in `steps` steps. */
+static double factors_chance(double n, double all, double steps)
+{
+    return -expm1(steps * log1p(-fmin(1, n / fmax(1, all))));
+}
+
+/* Sets count[j] to the number of rows of all workers that have key j; the last is the bias. All workers. */
+static int factors_count(struct tr_linear *m, double *count)
+{
+    struct tr_linear_dual *d = m->dual;
+    struct tr_problem *p = &m->problem;
+    struct tr_columns columns;
+    TR_FREED double *own = NULL;
+    for (size_t i = d->first, some; (some = tr_ready_piece(p, i, d->end - i)) > 0;)
+        for (size_t stop = i + some; i < stop; i++) {
+            struct tr_data_row x = tr_row_of(p, i);
+            for (size_t k = 0; k < x.n; k++) count[tr_row_key(&x, k)] += tr_row_value(&x, k) != 0;
+        }
+    int status = tr_columns_open(&columns, m->tr, m->train->keys, p->keys, m->train->columns, 1);
+    if (status == TR_OK) status = TR_NEW(&own, columns.n);
+    if (status == TR_OK) status = tr_columns_sum(&columns, count, own);
+    if (status == TR_OK) status = tr_columns_fetch(&columns, own, count);
+    tr_columns_close(&columns);
+    count[p->keys] = (double)m->train->total_rows;
+    return status;
+}
+
+/* Sets d->spread to the product of d->merge and of the factors between the copies of w that are merged once per clock: those of
+ * groups, or of workers if d->group is NULL. The next section derives the factors. */
+static void factors_set(struct tr_linear *m, const double *count)
+{
+    struct tr_linear_dual *d = m->dual;
+    size_t copies = (size_t)(d->group ? tr_groups(m->tr) : tr_workers(m->tr));
+    double others = factors_allowance(copies) * (double)(copies - 1), all = (double)m->train->total_rows,
+           steps = all / (double)m->clocks_per_epoch / (double)copies,
+           most = (1 + UINT8_MAX * (double)d->merge.unit) * (1 + others);
+    d->spread = d->merge;
+    if (!d->of_keys) return;
+    d->spread = (struct tr_spread){d->of_keys, (float)((most - 1) / UINT8_MAX)};
+    for (size_t j = d->key; j < d->key + d->keys; j++) {
+        double in_group = d->merge.code ? tr_spread_factor(&d->merge, j) : 1,
+               factor = in_group * (1 + others * factors_chance(count[j], all, steps));
+        d->of_keys[j] = (uint8_t)fmin(UINT8_MAX, ceil((factor - 1) / (double)d->spread.unit));
+    }
+}
+
+/* Replaces the copy of w in view->delta, which begins at d->key, by its change divided by the factors between copies. */
+static void factors_keep_difference(struct tr_linear *m, tr_view *view)
+{
+    struct tr_linear_dual *d = m->dual;
+    tr_linear_keep_difference(view, m->problem.dtype, d->sigma);
+    for (size_t e = 0; d->of_keys && e < dual_element(m, d->keys); e++) {
+        size_t j = d->key + e / m->outputs;
+        double factor =
+            tr_spread_factor(&d->spread, j) / (d->merge.code ? tr_spread_factor(&d->merge, j) : 1);
+        tr_real_set(m->problem.dtype, view->delta, e, tr_real_get(m->problem.dtype, view->delta, e) / factor);
+    }
+}
+
 /* ---- members of a group: private copies of w ---- */
 
 /* The members of a group step on private copies of w, on different rows of a random order, and merge after each round: w changes by
@@ -338,12 +409,6 @@ static size_t rest_remove(const struct tr_linear_dual *d, uint32_t *rows, size_t
 
 /* Rows that a member takes between two polls. */
 enum { TAKEN = 64 };
-
-/* Returns the part of the other members' expected changes that steps allow for. */
-static double rounds_allowance(size_t working)
-{
-    return working == 2 ? 0.3 : 0.5;
-}
 
 /* Returns the address of this member's range of w. */
 static void *rounds_range(const struct tr_linear *m)
@@ -379,21 +444,15 @@ static double rounds_steps(const struct tr_linear *m, size_t working)
            (double)((size_t)(m->clocks_per_epoch * rounds_choose(m, working)) * working);
 }
 
-/* Returns the probability that a member changes a key, which n of all rows have, in `steps` steps. */
-static double rounds_chance(double n, double all, double steps)
-{
-    return -expm1(steps * log1p(-fmin(1, n / fmax(1, all))));
-}
-
-/* Sets d->class_parts and d->working. The number of passes grows with the mean of s_j over the non-zeros, and the time of a pass falls with the number of
- * members. If all rows have all keys, the mean is (P + 1) / 2, and many members are hardly faster than three. Therefore the number of
- * members that take steps is the largest with a mean of at most MOST_MEAN. */
-static int rounds_choose_working(struct tr_linear *m, const float *count)
+/* Sets d->class_parts and d->working. The number of passes grows with the mean of s_j over the non-zeros, and the time of a pass
+ * falls with the number of members. If all rows have all keys, the mean is (P + 1) / 2, and many members are hardly faster than
+ * three. Therefore the number of members that divide the rows is the largest with a mean of at most MOST_MEAN. */
+static int rounds_choose_working(struct tr_linear *m, const double *count)
 {
     enum { TRIED = 32, NONZEROS_OF_MEMBER = 32768 }; /* fewer take less time than the messages of a pass */
     static const double MOST_MEAN = 2;
     struct tr_linear_dual *d = m->dual;
-    double all = (double)m->problem.rows.n, sum[TRIED + 1] = {0};
+    double all = (double)m->train->total_rows, sum[TRIED + 1] = {0};
     double nonzeros = (double)m->train->total_nonzeros / tr_groups(m->tr) * (double)m->outputs;
     size_t most = tr_min_size((size_t)tr_group_size(m->tr), (size_t)(nonzeros / NONZEROS_OF_MEMBER) + 1),
            tried[TRIED], n = 0;
@@ -402,14 +461,14 @@ static int rounds_choose_working(struct tr_linear *m, const float *count)
     for (size_t k = 1; k < most && n < TRIED - 1; k += k / 4 + 1) tried[n++] = k;
     tried[n++] = most;
     for (size_t j = d->key; j < d->key + d->keys && j < m->problem.keys; j++) {
-        sum[TRIED] += (double)count[j];
+        sum[TRIED] += count[j];
         for (size_t k = 1; k < n; k++)
-            sum[k] += (double)count[j] * rounds_chance((double)count[j], all, rounds_steps(m, tried[k]));
+            sum[k] += count[j] * factors_chance(count[j], all, rounds_steps(m, tried[k]));
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_GROUP, TR_SUM, TR_F64, sum, TRIED + 1));
     d->working = 1;
     for (size_t k = 1; k < n; k++) {
-        double mean = 1 + rounds_allowance(tried[k]) * (double)(tried[k] - 1) * sum[k] / fmax(1, sum[TRIED]);
+        double mean = 1 + factors_allowance(tried[k]) * (double)(tried[k] - 1) * sum[k] / fmax(1, sum[TRIED]);
         if (mean <= MOST_MEAN) d->working = tried[k];
     }
     return TR_OK;
@@ -427,26 +486,17 @@ static struct tr_class_block rounds_classes(const struct tr_linear *m, size_t pa
     return (struct tr_class_block){first, m->outputs * (part + 1) / parts - first};
 }
 
-/* Counts the rows that have each key. The members then choose how many of them take steps, and compute the factors of the keys and
- * the norms of their rows. */
-static int rounds_prepare(tr_worker *me, struct tr_linear *m)
+/* Chooses how many members take steps, and sets the factors of the merges in the group. */
+static int rounds_prepare(tr_worker *me, struct tr_linear *m, const double *count)
 {
     struct tr_linear_dual *d = m->dual;
     struct tr_problem *p = &m->problem;
-    size_t all = p->rows.n, element = tr_real_size(p->dtype);
-    TR_FREED float *count = NULL;
-    TR_TRY(TR_NEW(&count, p->keys + 1));
+    size_t element = tr_real_size(p->dtype);
     if (me->member == 0) {
         struct tr_rng rng;
         tr_rng_seed(&rng, m->seed, (uint64_t)me->group, UINT64_MAX);
-        tr_rng_permutation(&rng, d->order, all);
+        tr_rng_permutation(&rng, d->order, p->rows.n);
     }
-    for (size_t i = d->first; i < d->end; i++) {
-        struct tr_data_row x = tr_row_of(p, i);
-        for (size_t k = 0; k < x.n; k++) count[tr_row_key(&x, k)] += tr_row_value(&x, k) != 0;
-    }
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_GROUP, TR_SUM, TR_F32, count, p->keys));
-    count[p->keys] = (float)all; /* the bias */
     TR_TRY(rounds_choose_working(m, count));
     d->rounds = rounds_choose(m, d->working);
     d->part = (size_t)me->member % d->working;
@@ -455,14 +505,12 @@ static int rounds_prepare(tr_worker *me, struct tr_linear *m)
     d->stride = dual_element(m, (p->keys + 16) / 16 * 16);
     TR_TRY(tr_set_memory_open(m->tr, TR_SET_GROUP, rounds_copies(d) * d->stride * element, &d->of_copies));
     d->copies = tr_set_memory_at(d->of_copies);
-    d->spread = (struct tr_spread){
-        d->code, (float)(rounds_allowance(d->working) * (double)(d->working - 1) / UINT8_MAX)};
-    double steps = rounds_steps(m, d->working);
+    d->merge = (struct tr_spread){
+        d->of_members, (float)(factors_allowance(d->working) * (double)(d->working - 1) / UINT8_MAX)};
+    double steps = rounds_steps(m, d->working), all = (double)m->train->total_rows;
     for (size_t j = d->key; j < d->key + d->keys; j++)
-        d->code[j] = (uint8_t)ceil(UINT8_MAX * rounds_chance((double)count[j], (double)all, steps));
-    TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
-    tr_row_norms(p, &d->spread, d->first, d->end - d->first, d->norm);
-    return tr_barrier_of(me->tr, TR_SET_GROUP);
+        d->of_members[j] = (uint8_t)ceil(UINT8_MAX * factors_chance(count[j], all, steps));
+    return TR_OK;
 }
 
 /* The order of an epoch follows from a fixed random order: position s has row order[(stride · s + start) mod n]. A new shuffle per
@@ -489,7 +537,7 @@ static struct rounds_order rounds_shuffle(const tr_worker *me, const struct tr_l
 /* Takes steps on this member's copy, for its classes: those at the positions begin .. end - 1 of the epoch's order. The members of
  * group 0 with part 0 of the rows move the anchors of the biases. */
 static void rounds_take_steps(const tr_worker *me, struct tr_linear *m, struct rounds_order order,
-                              uint64_t begin, uint64_t end, double sigma)
+                              uint64_t begin, uint64_t end)
 {
     struct tr_linear_dual *d = m->dual;
     bool moves = dual_has_free_bias(m) && me->group == 0 && d->part == 0;
@@ -506,8 +554,8 @@ static void rounds_take_steps(const tr_worker *me, struct tr_linear *m, struct r
             if (place >= all) place -= all;
             row[i] = d->order[place];
         }
-        tr_dual_pass(&m->problem, d->classes, row, rest_remove(d, row, n), sigma, &d->spread, d->norm, d->a,
-                     m->margin, w);
+        tr_dual_pass(&m->problem, d->classes, row, rest_remove(d, row, n), d->sigma, &d->spread, d->norm,
+                     d->a, m->margin, w);
         if (moves) bias_move_anchors(m, d->classes, (double)n / (double)own, d->moved_now, w, NULL);
     }
 }
@@ -529,7 +577,7 @@ static void rounds_merge(struct tr_linear *m)
         char *of_part = (char *)d->copies + part * d->working * bytes;
         struct tr_class_block own = rounds_classes(m, part);
         if (has_bias) bias_add(m, -1, d->moved_now, 0, of_part);
-        tr_dual_merge(&m->problem, own, &d->spread, d->key, d->keys, of_part, d->stride, d->working, d->w);
+        tr_dual_merge(&m->problem, own, &d->merge, d->key, d->keys, of_part, d->stride, d->working, d->w);
     }
     if (!has_bias) return;
     bias_add(m, 1, d->moved_now, 0, d->w);
@@ -554,7 +602,6 @@ static int rounds_compute(tr_worker *me, struct tr_linear *m)
     size_t element = tr_real_size(dtype), begin, end, from = dual_element(m, d->key),
            n = dual_element(m, d->keys);
     bool has_bias = rounds_has_bias(m), starts_bias = me->clock == 0 && d->mean != 0;
-    double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->groups;
     turns_of_clock(m, me, &d->turns, m->problem.rows.n, &begin, &end);
     TR_TRY(rounds_pull(m));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
@@ -583,7 +630,7 @@ static int rounds_compute(tr_worker *me, struct tr_linear *m)
         TR_TRY(tr_turn_begin(m->tr, "gradient"));
         if (d->classes.n > 0)
             rounds_take_steps(me, m, order, begin + (uint64_t)(part * steps),
-                              begin + (uint64_t)((part + 1) * steps), sigma);
+                              begin + (uint64_t)((part + 1) * steps));
         TR_TRY(tr_turn_end(m->tr, TR_OK));
         TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
         rounds_merge(m);
@@ -592,10 +639,10 @@ static int rounds_compute(tr_worker *me, struct tr_linear *m)
     }
     if (me->member == 0) atomic_store(&g->resting, 0);
     TR_TRY(mean_push(m, d->w, from, n));
-    /* pushes the changes of w divided by sigma, but the steps of the anchors undivided */
+    /* pushes the changes of w divided by the factors, but the steps of the anchors undivided */
     if (has_bias) bias_add(m, -1, d->moved, 0, d->w);
     memcpy(d->view->delta, rounds_range(m), n * element);
-    tr_linear_keep_difference(d->view, dtype, sigma);
+    factors_keep_difference(m, d->view);
     if (has_bias && starts_bias && me->group == 0) d->moved[0] += d->mean;
     if (has_bias) bias_add(m, 1, d->moved, d->key, d->view->delta);
     return tr_view_push(d->view);
@@ -607,6 +654,19 @@ static int rounds_compute(tr_worker *me, struct tr_linear *m)
 static bool dual_shares_w(const struct tr_linear *m)
 {
     return dual_has_common_rows(m) && tr_in_lockstep(m->tr);
+}
+
+/* Returns the number of copies of w that are merged once per clock. */
+static int dual_copies(const struct tr_linear *m)
+{
+    return dual_shares_w(m) ? tr_groups(m->tr) : tr_workers(m->tr);
+}
+
+/* Returns whether these copies have a factor for each key. Otherwise the factor is solve.sigma. Without BSP a worker cannot expect
+ * the changes of one clock only, so that it is the number of copies. */
+static bool dual_has_factors(const struct tr_linear *m)
+{
+    return dual_copies(m) > 1 && tr_in_lockstep(m->tr) && m->o->sigma < 1;
 }
 
 /* Sets the pointers of the arrays to consecutive parts of `memory`, unless it is NULL. Returns the size of the memory. */
@@ -628,7 +688,8 @@ static size_t dual_lay_out(struct tr_linear *m, char *memory)
                 {(void **)&d->norm, rows * sizeof *d->norm, true},
                 {(void **)&d->order, rows * sizeof *d->order, true},
                 {&d->w, keys * element, shares},
-                {(void **)&d->code, keys, shares},
+                {(void **)&d->of_members, keys, shares},
+                {(void **)&d->of_keys, keys, dual_has_factors(m)},
                 {&d->average, keys * element, has_mean},
                 {(void **)&d->rests, rows * sizeof *d->rests, rest_is_enabled(m)}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -643,9 +704,9 @@ static int dual_open(struct tr_linear *m)
 {
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->dual, 1)));
     struct tr_linear_dual *d = m->dual;
-    bool shares = dual_shares_w(m);
-    d->turns = turns_open(m, shares ? tr_groups(m->tr) : tr_workers(m->tr));
-    if (tr_workers(m->tr) == 1 || (shares && tr_groups(m->tr) == 1)) {
+    d->turns = turns_open(m, dual_copies(m));
+    d->sigma = m->o->sigma >= 1 ? m->o->sigma : dual_has_factors(m) ? 1 : dual_copies(m);
+    if (dual_copies(m) == 1) {
         /* an addition to the mean is a pass over all keys, so a clock with few non-zeros per key has few additions */
         enum { LEAST_ADDED = 2, MOST_ADDED = 32, NONZEROS_FOR_KEY = 32 };
         double nonzeros = (double)m->train->total_nonzeros / (double)m->clocks_per_epoch,
@@ -705,13 +766,21 @@ static int dual_prepare(tr_worker *me, void *state)
         TR_TRY(tr_linear_open_view(m, me, m->train, d->table, TR_VIEW_UPDATE, &d->view));
     }
     if (!d->table) d->view = m->view;
-    return d->group ? rounds_prepare(me, m) : TR_OK;
+    if (!d->group && !d->of_keys) return TR_OK;
+    TR_FREED double *count = NULL;
+    TR_TRY(TR_NEW(&count, m->problem.keys + 1));
+    TR_TRY(factors_count(m, count));
+    if (d->group) TR_TRY(rounds_prepare(me, m, count));
+    else d->keys = m->problem.keys + m->problem.bias;
+    factors_set(m, count);
+    TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+    tr_row_norms(&m->problem, &d->spread, d->first, d->end - d->first, d->norm);
+    return tr_barrier_of(me->tr, TR_SET_GROUP);
 }
 
-/* Each worker minimises the dual over its rows, starting from its copy of w. The sum of the changes of all workers cannot overshoot
- * if each worker applies its own changes sigma times to its copy, where sigma is the number of workers (CoCoA+, Ma et al. 2015,
- * lemma 4). Worker 0 moves the anchors. If values of other workers are stale, it moves them by a slightly different amount, which
- * does no harm. */
+/* Each worker minimises the dual over its rows, starting from its copy of w, and applies the factors of the keys or sigma to its own
+ * changes (CoCoA+, Ma et al. 2015). Worker 0 moves the anchors. If values of other workers are stale, it moves them by a slightly
+ * different amount, which does no harm. */
 static int dual_compute(tr_worker *me, void *state)
 {
     enum { LISTED = 256 };
@@ -726,7 +795,6 @@ static int dual_compute(tr_worker *me, void *state)
                   d->order + d->first);
     TR_TRY(tr_view_pull(d->view));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
-    double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->workers;
     bool moves = dual_has_free_bias(m) && me->worker == 0;
     if (moves) memset(d->moved, 0, m->outputs * sizeof *d->moved);
     if (me->clock == 0 && d->mean != 0) { /* all workers start at d->mean; worker 0 pushes it */
@@ -750,8 +818,8 @@ static int dual_compute(tr_worker *me, void *state)
             listed = tr_min_size(LISTED, stop - place);
             tr_seam();
             memcpy(list, d->order + d->first + place, listed * sizeof *list);
-            tr_dual_pass(&m->problem, all_classes, list, rest_remove(d, list, listed), sigma, NULL, d->norm,
-                         d->a, m->margin, d->view->delta);
+            tr_dual_pass(&m->problem, all_classes, list, rest_remove(d, list, listed), d->sigma,
+                         d->of_keys ? &d->spread : NULL, d->norm, d->a, m->margin, d->view->delta);
         }
         if (moves)
             bias_move_anchors(m, all_classes, (double)n / (double)rows, d->moved, d->view->delta,
@@ -761,7 +829,7 @@ static int dual_compute(tr_worker *me, void *state)
     TR_TRY(tr_turn_end(m->tr, TR_OK));
 
     TR_TRY(mean_push(m, d->view->delta, 0, elements));
-    tr_linear_keep_difference(d->view, dtype, sigma);
+    factors_keep_difference(m, d->view);
     if (moves) bias_add(m, 1, d->moved, 0, d->view->delta);
     return tr_view_push(d->view);
 }
