@@ -75,7 +75,7 @@ enum tr_row_form { TR_ROWS_AS_READ, TR_ROWS_SPARSE, TR_ROWS_DENSE };
 
 struct tr_schema;
 
-/* What tr_read_rows() counts. */
+/* Counts of tr_read_rows(). */
 typedef struct tr_read_counts {
     uint64_t unlabelled; /* rows that were left out because they have no label */
     uint64_t malformed;  /* malformed rows, with skip_errors */

@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "base/terminal.h"
 #include "cli/cli.h"
+#include "data/suspects.h"
 #include "data/names.h"
 #include "data/exchange.h"
 #include "data/matrix.h"
@@ -337,6 +338,21 @@ static int show(const struct count *c)
     return tr_flush_output(TR_OK);
 }
 
+static void show_suspect(void *state, const char *text)
+{
+    (void)state;
+    tr_printf(stdout, "note: %s\n", text);
+}
+
+/* Prints notes about suspicious columns of the table. */
+static int show_suspects(const struct count *c, const struct tr_files *files, struct tr_head *heads)
+{
+    TR_CLOSED_BY(tr_bindings_free) struct tr_bindings bindings = {.n = 0};
+    struct tr_suspect_table table = {files, heads, c->schema, &bindings, true};
+    TR_TRY(tr_schema_bind(c->schema, files, heads, TR_BIND_LABEL, &bindings));
+    return tr_suspects_find(&table, show_suspect, NULL);
+}
+
 /* ---- the command ---- */
 
 static int open_files(struct count *c, struct tr_files *files, struct tr_head **heads)
@@ -379,7 +395,12 @@ static int count_command(struct tr_arguments *arguments, void *options)
     if (status == TR_OK) status = count_agree(&c, open_files(&c, &files, &heads));
     if (status == TR_OK) status = read_table(&c, &files, heads);
     if (status == TR_OK) status = count_agree(&c, unite(&c));
-    if (status == TR_OK) status = count_agree(&c, !c.tr || c.tr->rank == 0 ? show(&c) : TR_OK);
+    bool shows = !c.tr || c.tr->rank == 0;
+    if (status == TR_OK) {
+        if (shows) status = show(&c);
+        if (shows && status == TR_OK) status = show_suspects(&c, &files, heads);
+        status = count_agree(&c, status);
+    }
     free(heads);
     tr_files_close(&files);
     count_free(&c);
@@ -407,7 +428,9 @@ const struct tr_cli_command tr_count_command = {
              "standard deviation, smallest and largest, and quantiles (the values below which 1, 10, 25, ... "
              "% of them lie: exact up to 65536 numbers, then with an error of at most 1/2560 of the rows). "
              "Of categories: how many different values there are, and the most frequent with the number of "
-             "their rows. Ranks under mpirun share the rows.\n"
+             "their rows. Ranks under mpirun share the rows. Notes name columns that are suspicious in a "
+             "sample of 4000 "
+             "rows: constants, copies, identifiers, and with data.label a column that tells the label.\n"
              "Keys such as data.columns, data.missing and data.header mean the same as in a job: "
              "data.columns='*: category' counts the values of all columns.",
     .defaults = &(const struct count_options){.top = 5},

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/suspects.h"
 #include "data/dataset.h"
 #include "data/schema.h"
 #include "table/codec.h"
@@ -295,6 +296,49 @@ void tr_batch_free(tr_batch **rows)
     *rows = NULL;
 }
 
+/* The number of notes about suspicious columns so far. */
+enum { SUSPECTS_SAID = 3 };
+struct suspects_said {
+    const tr_context *tr;
+    int n;
+};
+
+static void say_suspect(void *state, const char *text)
+{
+    struct suspects_said *said = state;
+    if (said->n++ < SUSPECTS_SAID) tr_say(said->tr, "note:          %s", text);
+    else if (said->n == SUSPECTS_SAID + 1)
+        tr_say(said->tr, "note:          more of this kind: see trireme count with data.label");
+}
+
+/* Prints notes about suspicious columns of training data, and about rows of files of data.test that are training rows. Rank 0. If
+ * the files cannot be read a second time there are no notes. */
+static void say_suspects(const tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    const tr_context *tr = s->tr;
+    bool integers = true;
+    size_t both = 0, rows = 0;
+    for (size_t i = 0; i < data->labels; i++) integers = integers && data->label[i] == rintf(data->label[i]);
+    bool classes = tr_data_labels_are_names(data) || s->form & TR_DATA_CLASSES ||
+                   (s->form & TR_DATA_FEW_CLASSES && tr_labels_may_be_classes(data->labels, integers));
+    struct tr_suspect_table table = {&s->files, s->heads, s->schema, &s->bindings, classes};
+    if (!s->test) {
+        (void)tr_suspects_find(&table, say_suspect, &(struct suspects_said){.tr = tr});
+        return;
+    }
+    const struct tr_data_state *train = NULL;
+    for (const struct tr_store *t = tr->stores ? tr->stores->first : NULL; t; t = t->next)
+        if (!t->data.state->test && t->data.state->schema == s->schema) train = t->data.state;
+    if (!train || s->held_out.to > 0) return;
+    struct tr_suspect_table learnt = {&train->files, train->heads, train->schema, &train->bindings, classes};
+    if (tr_suspects_overlap(&learnt, &table, &both, &rows) == TR_OK && both >= 20 && both * 5 >= rows)
+        tr_say(tr,
+               "note:          of %zu rows of data.test, %zu are equal to rows of data.train: data.test=10%% "
+               "holds out other rows",
+               rows, both);
+}
+
 /* ---- description ---- */
 
 static int by_size(const void *a, const void *b)
@@ -351,6 +395,7 @@ int tr_data_describe(const tr_data *data, const char *what)
     if (tr_layout_workers(&tr->layout) > 1)
         tr_say(tr, "each worker:   %s %s, %s %s (min / median / max)", words[0], text[0], words[2], text[1]);
     if (s->schema && !s->test) tr_schema_say(data);
+    if (s->schema && tr->rank == 0 && !node && !found && s->store->opened == 1) say_suspects(data);
     tr_scale_say(data);
     if (data->skipped)
         tr_say(tr, "%-14s %llu malformed records left out", label, (unsigned long long)data->skipped);

@@ -231,8 +231,10 @@ static __attribute__((noinline)) const char *csv_parse_odd_field(struct tr_reade
 
 static const char *csv_bad_count(struct tr_reader *r, size_t found, bool more)
 {
-    return tr_reader_bad(r, NULL, ' ', TR_BAD_COUNT, more ? "more than " : "", found, found == 1 ? "" : "s",
-                         r->fields);
+    bool blanks = r->head->separator == TR_SEPARATOR_BLANKS;
+    return tr_reader_bad(
+        r, NULL, ' ', TR_BAD_COUNT "%s", more ? "more than " : "", found, found == 1 ? "" : "s", r->fields,
+        blanks ? "; lists of indices need values, as in 1 5:1 7:1 (data.format: libsvm)" : "");
 }
 
 /* ---- a line of numbers ---- */

@@ -993,8 +993,10 @@ static int hdf5_reject(struct hdf5_pass *p, const struct tr_hdf5_array *a, uint6
 
 static const char *not_finite(float value)
 {
-    return isnan(value) ? "is not a number (NaN), expected an ordinary number"
-                        : "is too large for a 32-bit float, or infinite";
+    return isnan(value)
+               ? "is not a number (NaN), expected an ordinary number: fill it in; only csv and tables have "
+                 "missing values"
+               : "is too large for a 32-bit float, or infinite";
 }
 
 static uint32_t is_odd(float value)

@@ -98,9 +98,11 @@ static const char *libsvm_bad_label(struct tr_reader *r, const char *token, cons
     bool wrong = !end || !ends_number(*end) || isfinite(label);
     return libsvm_bad(r, token,
                       tr_token_is_special(token) ? "the label is not finite, expected an ordinary number"
-                      : end && *end == ','       ? "several labels, expected one number"
+                      : end && *end == ','
+                          ? "several labels, expected one number: write a file for each label"
                       : (end && *end == ':') || strncmp(token, "qid:", 4) == 0
-                          ? "expected a label before the first index:value"
+                          ? "expected a label before the first index:value; weights of rows "
+                            "are in the file of data.weight"
                       : wrong ? "the label is not a number"
                               : "the label is too large for a 32-bit float");
 }
@@ -110,10 +112,12 @@ static const char *libsvm_bad_value(struct tr_reader *r, const char *token, cons
 {
     bool wrong = !end || !ends_number(*end) || isfinite(value);
     return libsvm_bad(r, token,
-                      ends_number(*text)          ? "the value is missing behind the colon"
-                      : tr_token_is_special(text) ? "the value is not finite, expected an ordinary number"
-                      : wrong                     ? "the value is not a number"
-                                                  : "the value is too large for a 32-bit float");
+                      ends_number(*text) ? "the value is missing behind the colon"
+                      : tr_token_is_special(text)
+                          ? "the value is not finite, expected an ordinary number: leave the pair "
+                            "out for 0; only csv and tables have missing values"
+                      : wrong ? "the value is not a number"
+                              : "the value is too large for a 32-bit float");
 }
 
 /* Notes an error of an index. least: its minimum; end: the end of its digits. */
@@ -124,16 +128,16 @@ static const char *libsvm_bad_index(struct tr_reader *r, const char *token, cons
     if (pair && index > TR_LIBSVM_MAX_INDEX && !tr_token_is_binary(token, ' '))
         return tr_reader_bad(r, token, ' ', "the index is too large, expected at most %llu",
                              (unsigned long long)TR_LIBSVM_MAX_INDEX);
-    return libsvm_bad(r, token,
-                      strncmp(token, "qid:", 4) == 0
-                          ? "the query id (qid, of ranking data) is not a whole number behind the label"
-                      : token[0] == '-' && tr_is_digit(token[1]) ? "the index is negative"
-                      : digits && !pair && ends_number(*end) ? "expected a colon and a value behind the index"
-                      : !pair ? "the index is not a number, expected index:value with a whole number as index"
-                      : index == 0 && r->options->lowest_index > 0 ? "the index is 0, expected 1 or more"
-                      : index + 1 == least
-                          ? "the index is the same as the one before, expected a larger one"
-                          : "the index is smaller than the one before, expected ascending indices");
+    return libsvm_bad(
+        r, token,
+        strncmp(token, "qid:", 4) == 0
+            ? "the query id (qid, of ranking data) is not a whole number behind the label"
+        : token[0] == '-' && tr_is_digit(token[1]) ? "the index is negative"
+        : digits && !pair && ends_number(*end) ? "expected a colon and a value behind the index, as in 5:1"
+        : !pair ? "the index is not a number, expected index:value with a whole number as index"
+        : index == 0 && r->options->lowest_index > 0 ? "the index is 0, expected 1 or more"
+        : index + 1 == least ? "the index is the same as the one before, expected a larger one"
+                             : "the index is smaller than the one before, expected ascending indices");
 }
 
 /* ---- one line ---- */
