@@ -250,9 +250,8 @@ static inline const char *tr_read_field(const char *p, char separator, struct tr
     }
     for (p++; *p != '"' || p[1] == '"'; p++) {
         if (tr_at_line_end(p))
-            return "opens a quote that does not close in this line: data.newlines=yes reads quoted line "
-                   "ends, "
-                   "data.quote=none quotes as text";
+            return "opens a quote that does not close in this line: see data.newlines=yes (line ends in quotes), "
+                   "data.quote=none (quotes are text), data.quote=single";
         if (tr_is_binary(*p) && *p != TR_QUOTED_NEWLINE) return "found bytes that are not text";
         if (*p != '"') continue;
         f->doubled = true;

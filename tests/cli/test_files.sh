@@ -72,7 +72,7 @@ expect 65 "late.csv:3: column when.days: 'soon' is not a number" train data.trai
 
 # ---- malformed rows: the line of the file, the cause and the key; or left out ----
 printf 'a,b\n1,"x\ny"\n2,"u\n3,v\n4,w,w\n5,"z"\n' >bad.csv
-expect 65 "bad.csv:4: column b: '\"u' opens a quote that does not close in this line: data.newlines=yes" convert bad.csv result.csv
+expect 65 "bad.csv:4: column b: '\"u' opens a quote that does not close in this line: see data.newlines=yes" convert bad.csv result.csv
 printf 'a,b\n1,"x\ny"\n3,v\n5,z\n' >expected; reads bad.csv data.on_error=skip
 says out "2 malformed records left out"
 sed 's/,"u/,u/' bad.csv >bad2.csv; expect 65 "bad2.csv:6: more than 2 columns, expected 2" convert bad2.csv result.csv
