@@ -706,13 +706,12 @@ static size_t sniff_first_lines(struct sniff_rows *r, const struct tr_dialect *g
 
 /* ---- notation of numbers ---- */
 
-/* Returns the number of columns with marks in which all numbers are in this notation. *either: the marks of one of them are all
+/* Returns the number of columns with marks in which all numbers are in this notation. *either: the marks of all of them are
  * before three digits. */
 static size_t sniff_read_as(const struct sniff_rows *r, size_t from, const struct sniff_column *column,
                             char decimal, char thousands, bool *either)
 {
-    size_t columns = 0;
-    *either = false;
+    size_t columns = 0, certain = 0;
     for (size_t c = 0; c < r->columns; c++) {
         size_t marked = 0, sure = 0, large = 0;
         bool fits = column[c].filled > 0 && column[c].of[SNIFF_NUMBER] == column[c].filled;
@@ -729,8 +728,9 @@ static size_t sniff_read_as(const struct sniff_rows *r, size_t from, const struc
         }
         if (fits && marked > 0 && sure == 0 && large > 0 && thousands && decimal == '.') continue;
         columns += fits && marked > 1;
-        *either |= fits && marked > 1 && sure == 0;
+        certain += fits && marked > 1 && sure > 0;
     }
+    *either = certain == 0;
     return columns;
 }
 

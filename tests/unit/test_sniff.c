@@ -108,6 +108,8 @@ static const struct {
      "',' between thousands, or decimal mark"},
     {"a,y\n\"1,037.5\",0\n\"12,500.25\",1\n", ", \" no no . , 0 1", "',' between thousands (data.thousands)"},
     {"a;y\n1,037;0\n12,500;1\n", "; \" no no , no 0 1", "decimal comma, or thousands"},
+    {"a;b;y\n0,5;1.037;0\n2,25;12.500;1\n", "; \" no no , . 0 1",
+     "decimal comma (data.decimal), '.' between thousands (data.thousands)"},
     {"a;y\n1 037,5;0\n12 500,25;1\n", "; \" no no , _ 0 1", "blanks between thousands"},
     {"a,y\n1'037,0\n12'500,1\n", ", \" no no . ' 0 1", "between thousands"},
     {"a,y\n\"1,5\",0\n\"2,25\",1\nx,1\n", ", \" no no . no 0 1", NULL},
