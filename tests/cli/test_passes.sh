@@ -63,7 +63,7 @@ wide="nodes.yaml data.train=$data/rcv1-small/rcv1-small.train.libsvm.gz solve.me
 if [ -e wide/model.h5 ]; then
     few wide 3
     run seldom 2 $wide "sync.push=1 per epoch" && run often 2 $wide "sync.push=32 per epoch" &&
-        holds "sync.push has an effect" "$(of often gap) < 0.5 * $(of wide gap) && $(of often epochs) < $(of seldom epochs)"
+        holds "sync.push has an effect" "$(of often epochs) <= $(of wide epochs) && $(of wide epochs) < $(of seldom epochs)"
 fi
 
 # rows with few features in common on 8 nodes: features that few nodes change are damped less than by the number of nodes

@@ -65,9 +65,10 @@ struct turns {
 
 /* Sets turns and m->clocks_per_epoch from solve.batch and sync.push. workers: number of copies of w, which determines the default.
  *
- * On several nodes, more merges per pass reduce the number of passes, at best to the number that one node needs (passes of two nodes to a gap of 1e-3 with 1, 4 and 16 turns in a pass: amazon-access 172, 41 and 15, rcv1 15, 4 and 4). But each
- * merge costs a pull and a push of the whole view: more than four turns are worth it only if a turn processes several non-zeros per
- * key and takes longer than a message. */
+ * On several nodes, more merges per pass reduce the number of passes, at best to the number that one node needs (passes of two
+ * nodes to a gap of 1e-3 with 1, 4 and 16 turns in a pass: amazon-access 172, 41 and 15, rcv1 15, 4 and 4). But each merge costs a
+ * pull and a push of the whole view: more than four turns are worth it only if a turn processes several non-zeros per key and takes
+ * longer than a message. */
 static struct turns turns_open(struct tr_linear *m, int workers)
 {
     double rows = (double)m->train->total_rows, batch = (double)m->o->batch,
@@ -332,7 +333,7 @@ static double factors_chance(double n, double all, double steps)
     return -expm1(steps * log1p(-fmin(1, n / fmax(1, all))));
 }
 
-/* Sets count[j] to the number of rows of all workers that have key j; the last is the bias. All workers. */
+/* Sets count[j] to the number of rows of all workers that have key j, or the bias. All workers. */
 static int factors_count(struct tr_linear *m, double *count)
 {
     struct tr_linear_dual *d = m->dual;
