@@ -298,7 +298,8 @@ static int head_read_fields(const char *path, const char *p, char separator, siz
         struct tr_field f;
         const char *wrong = tr_read_field(p, separator, &f);
         if (wrong && line == 0)
-            return tr_fail(TR_ERR_DATA, "%s: the header: column %zu %s", path, k + 1, wrong);
+            return tr_fail(TR_ERR_DATA, "%s: the header: column %zu %s%s", path, k + 1, wrong,
+                           strchr(wrong, ':') ? "" : ": data.header=no data.skip_lines=1 leaves it out");
         if (wrong) return TR_OK; /* reading the rows will report this field */
         TR_TRY(TR_GROW(&text, &capacity, f.n + 1));
         TR_TRY(read(state, line, k, text, tr_field_copy(&f, text)));

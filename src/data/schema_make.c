@@ -121,7 +121,9 @@ static int schema_look(const struct tr_files *files, const struct tr_head *heads
         TR_TRY(tr_ids_add_text(&s->names, text, (size_t)length, &place));
     }
     if (s->names.n == s->n) return TR_OK;
-    return tr_fail(TR_ERR_DATA, "%s:1: the header names %zu columns, but the line behind it has %zu",
+    return tr_fail(TR_ERR_DATA,
+                   "%s:1: the header names %zu columns, but the line behind it has %zu: "
+                   "data.header=no data.skip_lines=1 leaves it out",
                    files->file[file].path, s->names.n, s->n);
 }
 

@@ -79,7 +79,7 @@ text '1,2\n3,"4"5\n';                   refuses 65 "x:2: column 2: '\"4\"5' foun
 text '1,2\n3,four\n';                   refuses 65 "x:2: column 2: 'four' is not a number" $km "data.columns=2: number"
 text '1,2\n3,four\n';                   accepts "column 2 is a category, as x:2 has 'four'" $km
 text 'a,y\n"1,234",1\n';                refuses 65 "x:2: column a: '\"1' is not a number" $km data.columns=a:number
-text 'a,y\n1,234,1\n';                  refuses 65 "x:1: the header names 2 columns, but the line behind it has 3" $km
+text 'a,y\n1,234,1\n';                  refuses 65 "x:1: the header names 2 columns, but the line behind it has 3: data.header=no data.skip_lines=1 leaves it out" $km
 text '1,2\n0x10,3\n';                   refuses 65 "x:2: column 1: '0x10' is not a number" $km "data.columns=1: number"
 text 'a,b,a\n1,2,3\n';                  refuses 65 "x: two columns are called a" $km
 text 'a,b\n1,2\n';                      refuses 78 "data.columns: x has no column c" $km "data.columns=c: number"
