@@ -238,11 +238,13 @@ static inline const char *tr_read_field(const char *p, char separator, struct tr
     if (!f->quoted) {
         const char *quote = NULL;
         for (; !tr_token_ends(p, separator); p++) {
+            if ((unsigned char)*p >= '#' && *p != 0x7f) continue; /* most bytes */
             if (tr_is_binary(*p)) return "found bytes that are not text";
             if (*p == '"' && !quote) quote = p;
         }
         if (TR_RARELY(quote != NULL) && tr_quote_is_torn(quote, separator))
-            return "has a quote that closes in another column: a separator is missing, or data.quote=none is needed";
+            return "has a quote that closes in another column: a separator is missing, or data.quote=none is "
+                   "needed";
         f->n = (size_t)(p - f->text);
         while (f->n > 0 && tr_is_padding(f->text[f->n - 1], separator)) f->n--;
         f->end = p;
