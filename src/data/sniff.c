@@ -5,6 +5,7 @@
  * the best candidate show the rest: what differs above the rows that agree is preamble, header and units, and the notation that
  * reads most columns as numbers is that of the file.
  */
+#define _GNU_SOURCE
 #include "data/dialect.h"
 
 #include <math.h>
@@ -412,7 +413,8 @@ static int sniff_candidates(const struct sniff_text *text, size_t first, const s
     *second = 0;
     for (const char *d = delimiters; *d && !(best->score > 0 && best->perfect); d++) {
         char delimiter = given->delimiter ? given->delimiter : *d;
-        const char *found = memchr(text->begin, delimiter, text->n);
+        bool found = delimiter == TR_SEPARATOR_COLONS ? memmem(text->begin, text->n, "::", 2) != NULL
+                                                      : memchr(text->begin, delimiter, text->n) != NULL;
         if (given->delimiter && d > delimiters) break;
         if (!given->delimiter && d > delimiters && !found && delimiter != ' ') continue;
         double highest = -1;

@@ -37,6 +37,7 @@ static const struct {
     {"a,b\r\n1,x\r\n2,y", ", \" no no . no 0 1", NULL},
     {"name,city\nJohn,Berlin\nJane,Paris\n", ", \" no no . no 0 1", NULL},
     {"5\n3\n4\n", ", \" no no . no 0 0", NULL},
+    {"text\nfirst: a\nsecond\nthird\n", ", \" no no . no 0 1", NULL},
     {"a;b;y\n1;2;0\n2;1;1\n", "; \" no no . no 0 1", NULL},
     {"a\tb\ty\n1\t2\t0\n2\t\t1\n", "tab \" no no . no 0 1", NULL},
     {" 1  2 0\n 2 11\t1\n10  1 0\n", "_ \" no no . no 0 0", NULL},
