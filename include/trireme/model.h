@@ -298,6 +298,11 @@ long tr_query_number(const tr_query *query, const char *flag, long otherwise);
  */
 char *const *tr_query_files(const tr_query *query, size_t *n);
 
+/* For classes that read ratings: tr_query_id() returns the text of --id of predict; NULL: it is not given. tr_print_id() prints an
+ * identifier, whose unprintable bytes are escaped, and a tab. */
+const char *tr_query_id(const tr_query *query);
+int tr_print_id(tr_query *query, const char *text, size_t n);
+
 /* Reads the ratings of these files as the job that trained the model has read its data.
  *
  * @param [in] labelled  a line without a rating is an error

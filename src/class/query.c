@@ -61,6 +61,11 @@ bool tr_query_given(const tr_query *q, const char *flag)
     return tr_query_text(q, flag) != NULL;
 }
 
+const char *tr_query_id(const tr_query *q)
+{
+    return q->ask->id;
+}
+
 long tr_query_number(const tr_query *q, const char *flag, long otherwise)
 {
     const char *text = tr_query_text(q, flag);
@@ -105,6 +110,12 @@ int tr_query_output(tr_query *q, const char *name, int digits)
 static int query_cannot_write(const tr_query *q)
 {
     return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", q->ask->output, strerror(errno));
+}
+
+int tr_print_id(tr_query *q, const char *text, size_t n)
+{
+    tr_put_visible(q->ask->out, text, n);
+    return putc('\t', q->ask->out) < 0 ? query_cannot_write(q) : TR_OK;
 }
 
 int tr_print(tr_query *q, const char *format, ...)
@@ -249,8 +260,7 @@ static int query_use_rows(void *state, const tr_records *records)
     for (size_t i = 0; i < n; i++) {
         if (q->rows.id) {
             const char *id = tr_records_id(records, i);
-            tr_put_visible(file, id, strlen(id));
-            if (putc('\t', file) < 0) return query_cannot_write(q);
+            TR_TRY(tr_print_id(q, id, strlen(id)));
         }
         if (tr_records_malformed(records, i)) {
             if (fputs("nan\n", file) < 0) return query_cannot_write(q);
@@ -404,7 +414,8 @@ static int query_run(tr_query *q)
 {
     const tr_model_class *class = q->model->class;
     if (q->ask->command == TR_INSPECT) return query_inspect(q);
-    if (q->ask->id && class->answer) return tr_fail(TR_ERR_USAGE, "predict: --id is not for %s", class->noun);
+    if (q->ask->id && class->answer && !class_reads_format(class, "ratings"))
+        return tr_fail(TR_ERR_USAGE, "predict: --id is not for %s", class->noun);
     /* determines the format of the rows from the command line, or from the job of the model. */
     static const char *const words[] = {TR_FORMAT_WORDS};
     static const char *const labels[] = {"none", "first", "last"};

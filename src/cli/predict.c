@@ -220,7 +220,9 @@ static const struct tr_argument predict_arguments[] = {
      .help = "write to FILE instead of standard output; it appears when it is complete"},
     {"--id", TR_ARG_TEXT, AT(id), .value = "COLUMN",
      .help = "write the value of this column of a table and a tab before each prediction; libsvm: line, the "
-             "number of the line; hdf5: row, the number of the row from 0, or the path of a dataset"},
+             "number of the line; hdf5: row, the number of the row from 0, or the path of a dataset; "
+             "ratings: user, "
+             "item or pair"},
     FORMAT,
     OFFSET,
     ON_ERROR,

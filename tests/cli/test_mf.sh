@@ -72,6 +72,11 @@ fi
 # ---- predict and inspect ----
 "$trireme" predict three/model.h5 test >predicted 2>/dev/null || fail "predict: exit $?"
 [ "$(wc -l <predicted)" = "$(wc -l <test)" ] || fail "predict: $(wc -l <predicted) lines for $(wc -l <test)"
+for id in user:1 item:2 pair:1,2; do
+    cut -d';' -f${id#*:} test | tr ';' ' ' | paste - predicted >with
+    "$trireme" predict three/model.h5 test --id ${id%:*} 2>/dev/null | cmp -s - with || fail "predict --id ${id%:*}"
+done
+refuses "another identifier" 64 "--id line: expected user, item or pair" "$trireme" predict three/model.h5 test --id line
 paste -d ';' test predicted | awk -F';' '{ s += ($3 - $4) ^ 2 } END { printf "%.10f\n", sqrt(s / NR) }' >rmse
 holds "predict beside evaluate" "($(cat rmse) - $rmse) ^ 2 < 1e-8"
 cut -d';' -f1,2 test | "$trireme" predict three/model.h5 /dev/stdin >pairs 2>/dev/null

@@ -368,6 +368,11 @@ static int print_item(const struct tr_mf *m, tr_query *query, uint64_t item)
 static int predict_pair(void *state, const tr_rating *rating)
 {
     struct asking *a = state;
+    const char *id = tr_query_id(a->query);
+    bool user = id && strcmp(id, "item") != 0, item = id && strcmp(id, "user") != 0;
+    if (user && item) TR_TRY(tr_print(a->query, "%.*s ", (int)rating->user_length, rating->user));
+    if (item) TR_TRY(tr_print_id(a->query, rating->item, rating->item_length));
+    else if (user) TR_TRY(tr_print_id(a->query, rating->user, rating->user_length));
     return print_rating(a->query, mf_predicted(a, rating));
 }
 
@@ -416,6 +421,11 @@ static int mf_predict(struct asking *a)
     char *const *files = tr_query_files(a->query, &n);
     const char *id = tr_query_text(a->query, "--user");
     bool top = tr_query_given(a->query, "--top");
+    const char *shown = tr_query_id(a->query);
+    if (shown && strcmp(shown, "user") != 0 && strcmp(shown, "item") != 0 && strcmp(shown, "pair") != 0)
+        return tr_fail(TR_ERR_USAGE, "predict: --id %s: expected user, item or pair", shown);
+    if (shown && top)
+        return tr_fail(TR_ERR_USAGE, "predict: --id is of no use with --top, which prints users and items");
     if (id && !top) return tr_fail(TR_ERR_USAGE, "predict: --user needs --top N");
     if (id && n > 0) return tr_fail(TR_ERR_USAGE, "predict: unexpected %s beside --user", files[0]);
     if (id) {
