@@ -49,8 +49,7 @@ static bool is_there(const char *path)
 /* Everything that HDF5 might print goes to this file, which must stay empty. */
 static void make_folder(void)
 {
-    snprintf(to, sizeof to, "/tmp/test_checkpoint_XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(to));
+    snprintf(to, sizeof to, "%s", unit_path("to"));
     ck_ok(tr_checkpoint_make(to, NUMBER));
     snprintf(name, sizeof name, "%s/stderr", to);
     ck_assert_ptr_nonnull(freopen(name, "w", stderr));
