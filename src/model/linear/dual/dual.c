@@ -321,11 +321,14 @@ static size_t rest_remove(const struct tr_linear_dual *d, uint32_t *rows, size_t
 
 /* ---- factors of the keys ---- */
 
-/* Returns the part of the expected changes of the other copies that steps on each of `copies` copies of w allow for. */
+/* Returns the part of the expected changes of the other copies that steps of the members of a group allow for. */
 static double factors_allowance(size_t copies)
 {
     return copies == 2 ? 0.3 : 0.5;
 }
+
+/* The same for copies that are merged only once per clock: their changes are larger, and with less the first passes overshoot. */
+static const double ALLOWANCE_OF_CLOCK = 0.75;
 
 /* Returns the probability that a copy of w changes at a key, which n of all rows have, in `steps` steps. */
 static double factors_chance(double n, double all, double steps)
@@ -360,7 +363,7 @@ static void factors_set(struct tr_linear *m, const double *count)
 {
     struct tr_linear_dual *d = m->dual;
     size_t copies = (size_t)(d->group ? tr_groups(m->tr) : tr_workers(m->tr));
-    double others = factors_allowance(copies) * (double)(copies - 1), all = (double)m->train->total_rows,
+    double others = ALLOWANCE_OF_CLOCK * (double)(copies - 1), all = (double)m->train->total_rows,
            steps = all / (double)m->clocks_per_epoch / (double)copies,
            most = (1 + UINT8_MAX * (double)d->merge.unit) * (1 + others);
     d->spread = d->merge;
