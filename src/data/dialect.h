@@ -45,6 +45,7 @@ struct tr_dialect {
     bool
         apostrophes; /* a quote inside of a quoted field is text unless the field ends behind it: data.quote=single */
     bool units;          /* the line below the header has units, and is dropped */
+    bool unnamed;        /* the header has no field for the first column, as in files of R */
     bool forms;          /* in the settings of a job: data.columns says how numbers are written */
     uint32_t skip_lines; /* lines above the header, which are dropped */
     uint32_t header;     /* lines of names; those of several lines are joined with a blank */

@@ -65,9 +65,10 @@ char tr_dialect_separator(const struct tr_dialect *d)
 
 static bool dialect_has_other_fields(const struct tr_dialect *d, size_t forms)
 {
-    return d->delimiter && (forms > 0 || !delimiter_is_usual(d->delimiter) || d->quote != '"' || d->escape ||
-                            d->comment || d->decimal == ',' || d->thousands || d->newlines || d->units ||
-                            d->skip_lines > 0 || (d->header > 1 && d->header < TR_DIALECT_COUNT));
+    return d->delimiter &&
+           (forms > 0 || !delimiter_is_usual(d->delimiter) || d->quote != '"' || d->escape || d->comment ||
+            d->decimal == ',' || d->thousands || d->newlines || d->units || d->unnamed || d->skip_lines > 0 ||
+            (d->header > 1 && d->header < TR_DIALECT_COUNT));
 }
 
 bool tr_dialect_is_usual(const struct tr_dialect *d, size_t forms)
@@ -478,6 +479,7 @@ static const char *rewrite_header(struct tr_rewriter *r, const char *p, const ch
     if (*status != TR_OK) return NULL;
     for (; newlines > 1; newlines--) r->out[r->out_n++] = '\n';
     *status = TR_GROW(&name, &capacity, (size_t)(end - line[0]) + MOST_HEADERS + 1);
+    if (*status == TR_OK && r->d.unnamed) *status = header_put_name(r, "", 0);
     for (bool more = true; more && *status == TR_OK;) {
         size_t n = 0;
         more = false;

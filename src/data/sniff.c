@@ -645,14 +645,16 @@ static bool sniff_is_bad_header(const struct sniff_rows *r, size_t row)
     return w->cells > 1 || (words == r->columns && words > 2);
 }
 
-/* Returns whether the first row is a header of R, which has no name for the first column: numbers from 1, or quoted names. */
+/* Returns whether the first row is a header of R, which has no name for the first column: numbers from 1 or, divided by tabs or
+ * blanks, quoted names of rows. */
 static bool sniff_lacks_name(const struct sniff_rows *r)
 {
     bool lacks = r->top > 1 && r->columns > 2 && r->row[0].cells + 1 == r->columns && sniff_agrees(r, 1);
     for (uint32_t c = 0; c < r->row[0].cells && lacks; c++) lacks = sniff_cell(r, 0, c)->kind == SNIFF_WORD;
     for (size_t i = 1; i < r->top && lacks; i++) {
         const struct sniff_cell *cell = sniff_cell(r, i, 0);
-        lacks = sniff_agrees(r, i) && (cell->quoted || sniff_value(cell) == (double)i);
+        bool quoted = cell->quoted && strchr("\t ", r->delimiter);
+        lacks = sniff_agrees(r, i) && (quoted || sniff_value(cell) == (double)i);
     }
     return lacks;
 }
@@ -687,7 +689,8 @@ static size_t sniff_first_lines(struct sniff_rows *r, const struct tr_dialect *g
     }
     if (begin == r->top) return begin;
     if (!sniff_agrees(r, begin)) {
-        if (finds_header) found->header = sniff_is_bad_header(r, begin);
+        found->unnamed = finds_header && begin == 0 && sniff_lacks_name(r);
+        if (finds_header) found->header = found->unnamed || sniff_is_bad_header(r, begin);
     } else if (finds_header) {
         sniff_columns(r, begin + tr_min_size(4, (r->rows - begin + 1) / 2), column);
         found->header = sniff_is_header(r, begin, column);
@@ -818,7 +821,8 @@ static void sniff_say_all(const struct tr_dialect *d, bool named_by_numbers, boo
     if (d->skip_lines > 0)
         sniff_say(said, "%u line%s above the header (data.skip_lines)", (unsigned)d->skip_lines,
                   d->skip_lines > 1 ? "s" : "");
-    if (d->header > 1) sniff_say(said, "%u lines of names (data.header)", (unsigned)d->header);
+    if (d->unnamed) sniff_say(said, "the first column has no name (data.header)");
+    else if (d->header > 1) sniff_say(said, "%u lines of names (data.header)", (unsigned)d->header);
     else if (named_by_numbers) sniff_say(said, "the first line has names (data.header)");
     if (d->units) sniff_say(said, "a line of units below the names");
     if (d->decimal == ',') sniff_say(said, "decimal comma%s (data.decimal)", either ? ", or thousands" : "");

@@ -47,6 +47,11 @@ reads comments.csv data.comment='#'
 sed '1s/$/\nkm,km,s/' expected >units.csv;   reads units.csv
 sed 1d expected >none.csv; sed -i '1s/.*/1,2,3/' expected; reads none.csv data.header=no
 
+# … and names without one for the first column, as R writes them
+{ echo "1,a,y"; rows 9 'print i "," i * 3 % 7 ".5," i % 2'; } >expected
+sed '1s/^1,//; s/,/ /g; s/^/"/; s/ /" /; 1s/ \(.*\)/ "\1"/' expected >write.table; reads write.table
+says err 'the first column has no name'
+
 # ---- numbers ----
 { echo "a;b;c"; rows 40 'printf "%d,%d;1.%03d,5;%d\n", i, i % 10, i * 7, i'; } >decimal.csv
 { echo "a,b,c"; rows 40 'printf "%d.%d,1%03d.5,%d\n", i, i % 10, i * 7, i'; } >expected
