@@ -300,10 +300,10 @@ static int write_rows(void *state, struct tr_reader *r)
 
 /* ---- csv ---- */
 
-/* Writes one field, in quotes if it needs them. */
-static void text_put(FILE *out, const char *text, size_t n, char end)
+/* Writes one field, in quotes if it needs them. word: without quotes it would be a missing value. */
+static void text_put(FILE *out, const char *text, size_t n, bool word, char end)
 {
-    bool plain = n > 0 && !tr_is_blank(*text) && !tr_is_blank(text[n - 1]);
+    bool plain = n > 0 && !word && !tr_is_blank(*text) && !tr_is_blank(text[n - 1]);
     for (size_t i = 0; i < n; i++) plain = plain && !strchr(",\"\r\v", text[i]);
     if (!plain && n > 0) fputc('"', out);
     for (size_t i = 0; i < n; i++) {
@@ -365,7 +365,9 @@ static int text_write_file(struct work *w, size_t file, FILE *out, struct tr_fie
             for (size_t c = 0; c < last && !wrong; c++) {
                 if (w->schema->column[c].type == TR_COLUMN_IGNORE) continue;
                 TR_TRY(TR_GROW(&copy, &capacity, field[c].n));
-                text_put(out, copy, tr_field_copy(&field[c], copy), c + 1 < last ? ',' : '\n');
+                size_t n = tr_field_copy(&field[c], copy);
+                bool word = field[c].quoted && tr_schema_is_missing(w->schema, copy, n, false);
+                text_put(out, copy, n, word, c + 1 < last ? ',' : '\n');
             }
         }
         if (w->c->progress) TR_TRY(w->c->progress((double)tr_text_done(text) / (double)w->files.total));
@@ -381,7 +383,8 @@ static int text_write(struct work *w, FILE *out)
     for (size_t i = 0, at = 0; i < fields; i++) {
         size_t n;
         const char *name = tr_ids_text(&s->names, i, &n);
-        if (s->column[i].type != TR_COLUMN_IGNORE) text_put(out, name, n, ++at < w->c->columns ? ',' : '\n');
+        if (s->column[i].type != TR_COLUMN_IGNORE)
+            text_put(out, name, n, false, ++at < w->c->columns ? ',' : '\n');
     }
     TR_TRY(TR_NEW(&field, fields + 1));
     for (size_t i = 0; i < w->files.n; i++)

@@ -210,7 +210,7 @@ static __attribute__((noinline)) const char *csv_parse_odd_field(struct tr_reade
     size_t c = o->bindings->binding[r->head->binding].column[field];
     struct tr_column_seen *seen = o->seen ? &o->seen[c] : NULL;
     *value = NAN;
-    if (tr_schema_is_missing(s, f.text, f.n)) {
+    if (tr_schema_is_missing(s, f.text, f.n, false)) {
         if (seen) seen->missing = true;
         return f.end;
     }
@@ -349,7 +349,7 @@ static const char *csv_parse_value(struct tr_reader *r, const char *p, size_t fi
     size_t n = f.n;
     if (!label && !f.doubled && s->hash == 0 && !s->values && tr_value_text(text, &n, room) == text) {
         /* hash tables do not fit into the cache: this prefetches a slot, and csv_find_pending() uses it later */
-        n = tr_schema_is_missing(s, text, f.n) ? 0 : f.n;
+        n = tr_schema_is_missing(s, text, f.n, f.quoted) ? 0 : f.n;
         uint64_t hash = tr_text_hash(text, n);
         if (r->pendings == TR_PENDING && (r->status = csv_find_pending(r)) != TR_OK) return NULL;
         r->pending[r->pendings++] = (struct tr_pending){hash, text, (uint32_t)n, b->column, to};
@@ -364,7 +364,7 @@ static const char *csv_parse_value(struct tr_reader *r, const char *p, size_t fi
         text = r->scratch;
     }
     if (r->status != TR_OK) return NULL;
-    bool missing = tr_schema_is_missing(s, text, n);
+    bool missing = tr_schema_is_missing(s, text, n, f.quoted && !label);
     r->status = tr_csv_find_value(r, b->column, text, missing ? 0 : n, &place);
     if (r->status != TR_OK) return NULL;
     if (!label) *to = tr_slot_of_place(place);
@@ -381,7 +381,7 @@ const char *tr_csv_cross_values(struct tr_reader *r, size_t column, const struct
         char room[TR_VALUE_ROOM];
         size_t bytes = part[k].n;
         const char *text = tr_value_text(part[k].text, &bytes, room);
-        bool missing = tr_schema_is_missing(r->options->schema, text, bytes);
+        bool missing = tr_schema_is_missing(r->options->schema, text, bytes, part[k].quoted);
         r->status = TR_GROW(&r->scratch, &r->scratch_capacity, n + 2 * bytes + 2);
         if (r->status != TR_OK) return NULL;
         if (k > 0) r->scratch[n++] = '*';
@@ -470,7 +470,7 @@ static const char *csv_parse_any(struct tr_reader *r, const char *p)
 uint64_t tr_csv_label_mark(const struct tr_schema *s, const char *text, size_t n)
 {
     char room[TR_VALUE_ROOM];
-    if (tr_schema_is_missing(s, text, n)) return 0;
+    if (tr_schema_is_missing(s, text, n, false)) return 0;
     if (!s->positive) return tr_split_text_mark(text, n);
     text = tr_value_text(text, &n, room);
     return tr_split_number_mark(strlen(s->positive) == n && memcmp(s->positive, text, n) == 0);
@@ -490,7 +490,7 @@ static bool csv_mark(struct tr_reader *r, const char *p)
         if (!tr_next_field(&p, separator)) return csv_bad_count(r, k + 1, false) != NULL;
     }
     size_t n = f.n;
-    bool missing = tr_schema_is_missing(o->schema, f.text, f.n);
+    bool missing = tr_schema_is_missing(o->schema, f.text, f.n, false);
     if (o->split.by == TR_SPLIT_TIME) {
         const char *problem = tr_split_read_time(f.text, missing ? 0 : f.n, &r->mark);
         return !problem || csv_bad_field(r, r->mark_field, p, problem) != NULL;

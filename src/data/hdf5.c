@@ -869,7 +869,7 @@ static bool named_value(struct hdf5_pass *p, size_t field, float x, float *row, 
     if (place == NOT_YET) {
         if (text.n > (is_label ? (size_t)TR_NAME_LONGEST : (size_t)TR_VALUE_LONGEST))
             return named_bad(r, field, "a text is too long");
-        if (tr_schema_is_missing(r->options->schema, text.text, text.n)) text.n = 0;
+        if (tr_schema_is_missing(r->options->schema, text.text, text.n, false)) text.n = 0;
         r->status = tr_csv_find_value(r, b->column, text.text, text.n, &place);
         if (r->status != TR_OK) return false;
         if (string < p->strings.all.n) p->place[string] = place;

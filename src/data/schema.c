@@ -148,11 +148,11 @@ int tr_schema_new(struct tr_schema **schema)
 
 /* ---- fields ---- */
 
-bool tr_schema_is_missing(const struct tr_schema *s, const char *text, size_t n)
+bool tr_schema_is_missing(const struct tr_schema *s, const char *text, size_t n, bool quoted)
 {
     static const char *const words[] = {"NA", "NaN", "nan", "null", "NULL", "?", "\\N"};
     if (n == 0) return true;
-    for (size_t i = 0; n <= 4 && i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; n <= 4 && !quoted && i < sizeof words / sizeof *words; i++)
         if (strlen(words[i]) == n && memcmp(words[i], text, n) == 0) return true;
     if (s->missing.n == 0) return false;
     char room[TR_VALUE_ROOM];

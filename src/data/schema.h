@@ -224,8 +224,9 @@ bool tr_schema_agrees(const struct tr_schema *a, const struct tr_schema *b);
 size_t tr_schema_extra(const struct tr_schema *s, enum tr_extra extra);
 bool tr_schema_has_extra(const struct tr_schema *s, enum tr_extra extra);
 
-/* Return whether the text of a field, or its number, stands for a missing value. */
-bool tr_schema_is_missing(const struct tr_schema *s, const char *text, size_t n);
+/* Return whether the text of a field, or its number, stands for a missing value. quoted: only an empty text and those of data.missing
+ * do, because programs that quote words, as R, write NA for a missing one, and "NA" for this word. */
+bool tr_schema_is_missing(const struct tr_schema *s, const char *text, size_t n, bool quoted);
 bool tr_schema_is_missing_number(const struct tr_schema *s, float number);
 
 /* Write a text for users: the name of a column; a key («city=Berlin»); the value of a category's key (raw columns: the value with

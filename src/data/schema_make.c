@@ -63,7 +63,7 @@ static int look_at_field(void *state, size_t line, size_t field, const char *tex
         return tr_fail(TR_ERR_DATA, "%s: two columns are called %.*s", l->path, (int)tr_min_size(n, 80),
                        text);
     }
-    if (!l->column || field >= l->n || tr_schema_is_missing(l->schema, text, n)) return TR_OK;
+    if (!l->column || field >= l->n || tr_schema_is_missing(l->schema, text, n, false)) return TR_OK;
     char number[TR_TOKEN_ROOM + 32];
     float value = NAN;
     bool is_number = n < TR_TOKEN_ROOM;

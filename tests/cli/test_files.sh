@@ -52,6 +52,12 @@ sed 1d expected >none.csv; sed -i '1s/.*/1,2,3/' expected; reads none.csv data.h
 sed '1s/^1,//; s/,/ /g; s/^/"/; s/ /" /; 1s/ \(.*\)/ "\1"/' expected >write.table; reads write.table
 says err 'the first column has no name'
 
+# ---- a quoted NA is a word (of R: Namibia), without quotes the value is missing ----
+printf 'land,x,y\n"NA",1,0\nNA,2,1\n"DE",3,0\n"NA",NA,1\n' >land.csv; tr -d '"' <land.csv | sed 's/^NA,1/"NA",1/; s/^NA,N/"NA",N/' >expected
+reads land.csv
+"$trireme" count land.csv >out; says out 'land  *category  2 different, 1 missing'
+"$trireme" count land.csv data.missing=NA >out; says out 'land  *category  1 different, 3 missing'
+
 # ---- numbers ----
 { echo "a;b;c"; rows 40 'printf "%d,%d;1.%03d,5;%d\n", i, i % 10, i * 7, i'; } >decimal.csv
 { echo "a,b,c"; rows 40 'printf "%d.%d,1%03d.5,%d\n", i, i % 10, i * 7, i'; } >expected
