@@ -288,8 +288,8 @@ int tr_format_detect(const struct tr_files *files, enum tr_format *format)
     return TR_OK;
 }
 
-static int head_read_fields(const char *path, const char *p, char separator, size_t line, tr_field_fn *read,
-                            void *state)
+static int head_read_fields(const struct tr_files *files, const struct tr_file_place *place, const char *p,
+                            char separator, size_t line, tr_field_fn *read, void *state)
 {
     TR_FREED char *text = NULL;
     size_t capacity = 0;
@@ -297,9 +297,12 @@ static int head_read_fields(const char *path, const char *p, char separator, siz
     for (size_t k = 0;; k++) {
         struct tr_field f;
         const char *wrong = tr_read_field(p, separator, &f);
-        if (wrong && line == 0)
-            return tr_fail(TR_ERR_DATA, "%s: the header: column %zu %s%s", path, k + 1, wrong,
-                           strchr(wrong, ':') ? "" : ": data.header=no data.skip_lines=1 leaves it out");
+        if (wrong && line == 0) {
+            char what[256];
+            snprintf(what, sizeof what, "the header: column %zu %s%s", k + 1, wrong,
+                     strchr(wrong, ':') ? "" : ": data.header=no data.skip_lines=1 leaves it out");
+            return tr_place_fail(files, place, what);
+        }
         if (wrong) return TR_OK; /* reading the rows will report this field */
         TR_TRY(TR_GROW(&text, &capacity, f.n + 1));
         TR_TRY(read(state, line, k, text, tr_field_copy(&f, text)));
@@ -320,7 +323,8 @@ int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_he
         if (!p) return TR_OK;
         const char *at = p; /* a tab may end an empty first field */
         while (head->separator == '\t' && at > begin && tr_is_blank(at[-1])) at--;
-        TR_TRY(head_read_fields(files->file[file].path, at, head->separator, line, read, state));
+        struct tr_file_place place = {file, first.offset + (uint64_t)(at - first.begin)};
+        TR_TRY(head_read_fields(files, &place, at, head->separator, line, read, state));
         if (line > 0) p = tr_next_text(tr_behind_line(p, first.end), first.end);
     }
     return TR_OK;

@@ -26,20 +26,22 @@ struct sniff_text {
     size_t n, capacity;
 };
 
-static bool sniff_is_utf8(const unsigned char *p, size_t n)
+/* Returns how many more characters of UTF-8 than other bytes the text has, ASCII apart. */
+static ptrdiff_t sniff_utf8(const unsigned char *p, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        unsigned more = p[i] < 0x80   ? 0
-                        : p[i] < 0xc2 ? 9
-                        : p[i] < 0xe0 ? 1
-                        : p[i] < 0xf0 ? 2
-                        : p[i] < 0xf5 ? 3
-                                      : 9;
-        if (more == 9) return false;
-        for (; more > 0 && i + 1 < n; more--)
-            if ((p[++i] & 0xc0) != 0x80) return false;
+    ptrdiff_t sum = 0;
+    for (size_t i = 0, k; i < n; i += k) {
+        size_t bytes = p[i] < 0x80   ? 1
+                       : p[i] < 0xc2 ? 0
+                       : p[i] < 0xe0 ? 2
+                       : p[i] < 0xf0 ? 3
+                       : p[i] < 0xf5 ? 4
+                                     : 0;
+        for (k = 1; k < bytes && i + k < n && (p[i + k] & 0xc0) == 0x80;) k++;
+        bool good = k == bytes || (bytes > 0 && i + k == n);
+        sum += bytes == 1 ? 0 : good ? 1 : -1;
     }
-    return true;
+    return sum;
 }
 
 /* UTF-16 without a byte order mark has zeros in every second byte of the ASCII characters that divide fields. */
@@ -52,13 +54,14 @@ static enum tr_encoding sniff_encoding(const struct tr_sample_text *piece, size_
     for (size_t i = 0; i < n; i++) zeros[i % 2] += p[i] == 0;
     if (zeros[1] > n / 8 && zeros[0] < zeros[1] / 8) return TR_UTF16_LE;
     if (zeros[0] > n / 8 && zeros[1] < zeros[0] / 8) return TR_UTF16_BE;
+    ptrdiff_t sum = 0;
     for (size_t i = 0; i < pieces; i++) {
         p = (const unsigned char *)piece[i].text;
         n = piece[i].n;
         while (!piece[i].from_begin && n > 0 && (*p & 0xc0) == 0x80) p++, n--;
-        if (!sniff_is_utf8(p, n)) return TR_LATIN1;
+        sum += sniff_utf8(p, n);
     }
-    return TR_UTF8;
+    return sum < 0 ? TR_LATIN1 : TR_UTF8;
 }
 
 /* Appends the lines of a piece. The parts of lines at its begin and end are dropped, unless the file begins or ends there. */
@@ -645,11 +648,11 @@ static bool sniff_is_bad_header(const struct sniff_rows *r, size_t row)
     return w->cells > 1 || (words == r->columns && words > 2);
 }
 
-/* Returns whether the first row is a header of R, which has no name for the first column: numbers from 1 or, divided by tabs or
+/* Returns whether the first of several rows is a header of R, which lacks the name of the first column: numbers from 1 or, divided by tabs or
  * blanks, quoted names of rows. */
 static bool sniff_lacks_name(const struct sniff_rows *r)
 {
-    bool lacks = r->top > 1 && r->columns > 2 && r->row[0].cells + 1 == r->columns && sniff_agrees(r, 1);
+    bool lacks = r->top > 3 && r->columns > 2 && r->row[0].cells + 1 == r->columns && sniff_agrees(r, 1);
     for (uint32_t c = 0; c < r->row[0].cells && lacks; c++) lacks = sniff_cell(r, 0, c)->kind == SNIFF_WORD;
     for (size_t i = 1; i < r->top && lacks; i++) {
         const struct sniff_cell *cell = sniff_cell(r, i, 0);
@@ -906,7 +909,11 @@ int tr_dialect_sniff(const struct tr_sample_text *piece, size_t pieces, const st
     found->quote = best.quote;
     found->escape = best.escape;
     found->newlines = best.newlines;
-    if (best.rows == 0) return TR_OK;
+    if (best.rows == 0) { /* only empty lines: the first ones with text decide */
+        found->delimiter = given->delimiter;
+        found->header = given->header;
+        return TR_OK;
+    }
     if (!given->comment) found->comment = sniff_comment(&best);
     if (found->comment) sniff_drop_comments(&best, found->comment);
     TR_FREED struct sniff_column *column = NULL;
@@ -917,6 +924,7 @@ int tr_dialect_sniff(const struct tr_sample_text *piece, size_t pieces, const st
     const struct sniff_row *names = &best.row[body > 0 ? body - 1 - found->units : 0];
     for (uint32_t c = 0; found->header == 1 && given->header == TR_DIALECT_COUNT && c < names->cells; c++)
         numbered |= sniff_is_value(best.cell[names->cell + c].kind);
+    if (memchr(text.begin, '\0', text.n)) return TR_OK; /* no text: reading it will be refused */
     sniff_say_all(found, numbered, either, said);
     if (!given->forms) sniff_say_marks(&best, body, column, found, said);
     bool blanks = best.delimiter == '\t' && rival == TR_SEPARATOR_BLANKS;

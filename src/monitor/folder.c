@@ -50,7 +50,7 @@ static int folder_look(const char *folder, enum contents *contents)
     for (struct dirent *file; (file = readdir(files));) {
         const char *name = file->d_name;
         if (!strcmp(name, ".") || !strcmp(name, "..")) continue;
-        any = true;
+        any = any || !strstr(name, ".part");
         job = job || !strcmp(name, "job.yaml");
         locked = locked || !strcmp(name, LOCK_NAME);
         others = others || !is_begun(name);
@@ -66,15 +66,25 @@ static int folder_look(const char *folder, enum contents *contents)
     return TR_OK;
 }
 
-/* Finds the name of a folder: without slashes at its end, and if it is a symbolic link, that of the folder to which it points. */
+static int folder_make(const char *folder)
+{
+    char text[512];
+    int status = tr_make_folder(folder, false);
+    snprintf(text, sizeof text, "%s", tr_error_text());
+    return status == TR_OK ? TR_OK : tr_fail(status, "output %s", text);
+}
+
+/* Finds the name of a folder: without slashes at its end, and if it is a symbolic link that may be followed, that of the folder to
+ * which it points. */
 static int folder_name(const char *folder, char **name)
 {
     struct stat status;
     int length = (int)strlen(folder);
     while (length > 1 && folder[length - 1] == '/') length--; /* "runs/a/" is "runs/a" */
     TR_TRY(tr_format(name, "%.*s", length, folder));
-    bool link = lstat(*name, &status) == 0 && S_ISLNK(status.st_mode);
-    char *target = link ? realpath(*name, NULL) : NULL;
+    if (lstat(*name, &status) < 0 || !S_ISLNK(status.st_mode)) return TR_OK;
+    TR_TRY(folder_make(*name));
+    char *target = realpath(*name, NULL);
     if (!target) return TR_OK;
     free(*name);
     *name = target;
@@ -107,11 +117,9 @@ static int folder_move_away(const char *folder, char **moved)
 static int folder_try_to_take(const char *folder, const char *path, char **moved, int *lock)
 {
     enum contents contents;
-    int fd;
+    int fd, status;
     char text[512];
-    int status = tr_make_folder(folder, false);
-    snprintf(text, sizeof text, "%s", tr_error_text());
-    if (status != TR_OK) return tr_fail(status, "output %s", text);
+    TR_TRY(folder_make(folder));
     TR_TRY(folder_look(folder, &contents));
     if (contents == OTHER)
         return folder_fail(folder, "holds files, but none of an earlier run: choose another output");

@@ -298,7 +298,7 @@ if [ "$as_root" ]; then
         check "train into an open folder" "$trireme" train $train output=all/run
         for name in job.yaml status.json metrics.csv log model.h5 model.txt summary.json; do written "train: $name" all/run/$name; done
         for name in log metrics.csv; do
-            rm -rf all/run && mkdir all/run && chmod $mode all/run && planted all/run/$name
+            rm -rf all/run && mkdir all/run && chmod $mode all/run && planted all/run/$name && touch all/run/.lock
             refuses "a planted $name" 77 "all/run/$name: $whose" "$trireme" train $train output=all/run
         done
         [ "$(cat victim)" = mine ] || fail "something wrote to the target of a link"

@@ -31,7 +31,7 @@ static const struct {
     const char *said; /* a part of the line for the user; NULL: there is none */
 } cases[] = {
     /* the usual form */
-    {"", ", \" no no . no 0 0", NULL},
+    {"", "no \" no no . no 0 1073741824", NULL}, /* delimiter and header are still to be found */
     {"a,b,y\n1,2,0\n2,1,1\n", ", \" no no . no 0 1", NULL},
     {"1,2,0\n2,1,1\n", ", \" no no . no 0 0", NULL},
     {"a,b\r\n1,x\r\n2,y", ", \" no no . no 0 1", NULL},
