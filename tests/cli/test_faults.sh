@@ -223,6 +223,9 @@ stopped() {
         sleep 0.05
     done
 }
+settled() { # the other rank has written and removed its shards
+    until [ "\$last" = "\$(df --output=used disk)" ]; do last=\$(df --output=used disk); sleep 0.5; done
+}
 stopped; $2; kill -CONT \$rank
 stopped; $3; kill -CONT \$rank
 wait \$!
@@ -239,7 +242,7 @@ END
 trains 0 reference 2
 mkdir disk
 if $private mount -t tmpfs tmpfs disk 2>/dev/null; then
-    for_a_while full-disk 'mount -o remount,size=$(($(df --output=used -k disk | tail -n 1) + 4))k disk' "mount -o remount,size=64m disk" \
+    for_a_while full-disk 'settled; mount -o remount,size=$(($(df --output=used -k disk | tail -n 1) + 4))k disk' "mount -o remount,size=64m disk" \
         "No space left on device"
     for_a_while read-only "mount --bind disk disk && mount -o remount,ro,bind disk" "umount -l disk" "Read-only file system"
     name=unwritable
