@@ -648,8 +648,8 @@ static bool sniff_is_bad_header(const struct sniff_rows *r, size_t row)
     return w->cells > 1 || (words == r->columns && words > 2);
 }
 
-/* Returns whether the first of several rows is a header of R, which lacks the name of the first column: numbers from 1 or, divided by tabs or
- * blanks, quoted names of rows. */
+/* Returns whether the first of several rows is a header of R, which lacks the name of the first column: that column has numbers from
+ * 1 or, divided by tabs or blanks, quoted names of rows. */
 static bool sniff_lacks_name(const struct sniff_rows *r)
 {
     bool lacks = r->top > 3 && r->columns > 2 && r->row[0].cells + 1 == r->columns && sniff_agrees(r, 1);
