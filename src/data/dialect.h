@@ -27,7 +27,7 @@
 /* TR_LATIN1 is Windows-1252, a superset of Latin-1. */
 enum tr_encoding { TR_ENCODING_UNKNOWN, TR_UTF8, TR_LATIN1, TR_UTF16_LE, TR_UTF16_BE };
 
-/* In the settings of a job: the character does not occur, as in data.quote=none; skip_lines or header are to be found. */
+/* In the settings of a job: the character does not occur, as in data.quote=none; the sniffer finds skip_lines or header. */
 enum { TR_DIALECT_NONE = 1, TR_DIALECT_COUNT = 1 << 30 };
 
 /* How characters stand for rows and fields. In the settings of a job '\0', TR_ENCODING_UNKNOWN and TR_DIALECT_COUNT stand for «to be

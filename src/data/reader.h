@@ -358,7 +358,7 @@ struct tr_first_lines {
     char *begin, *end; /* the lines; the caller frees begin */
     uint64_t offset;   /* offset of `begin` in the text of the file */
     size_t capacity;
-    char separator;   /* of the fields of a table; '\0': it is to be found */
+    char separator;   /* of the fields of a table; '\0': unknown, the sniffer finds it */
     const char *text; /* begin, or the byte behind a UTF-8 byte order mark */
     const char *path;
 };

@@ -116,7 +116,8 @@ static bool sniff_ends_with_cr(const struct tr_sample_text *piece, size_t pieces
 
 /* ---- cells ---- */
 
-/* NUMBER: in any notation; VALUE: a date, a time, an amount as $5 or 5 %; ODD: text that a delimiter or a quote should have divided or enclosed. */
+/* NUMBER: in any notation; VALUE: a date, a time, an amount as $5 or 5 %; ODD: text that a delimiter or a quote should have divided or
+ * enclosed. */
 enum sniff_kind { SNIFF_EMPTY, SNIFF_NUMBER, SNIFF_VALUE, SNIFF_WORD, SNIFF_ODD };
 
 struct sniff_cell {

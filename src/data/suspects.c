@@ -45,12 +45,12 @@ static int sample_add(struct sample *s, const struct tr_matrix *m)
     return TR_OK;
 }
 
-/* Reads the first rows of each part of the files, of compressed files only of the first part. seen: the values of categories. */
+/* Reads the first rows of each part of the files, of files that can only be read from their beginning the first part. seen: the values of categories. */
 static int sample_read(const struct tr_suspect_table *t, struct tr_column_seen *seen, struct sample *s)
 {
     size_t parts = PARTS, rows = PART_CELLS / (t->schema->slots + 1) + 5;
     for (size_t i = 0; i < t->files->n; i++)
-        if (t->files->file[i].packing) parts = 1;
+        if (tr_file_is_stream(&t->files->file[i])) parts = 1;
     struct tr_reader_options options = {.format = TR_FORMAT_CSV,
                                         .heads = t->heads,
                                         .schema = t->schema,

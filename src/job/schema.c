@@ -139,7 +139,7 @@ static const tr_option job_keys[] = {
     {"data.cross", TR_KIND_NAMES, AT(data.cross), "",
      .help = "csv: categories made from two to four columns, as «[city*device]»: each combination that occurs is a value"},
     {"data.missing", TR_KIND_NAMES, AT(data.missing), "",
-     .help = "csv: additional values, numbers or words, that mean a missing value; an empty field, NA, NaN, nan, null, NULL, ? and \\N always do"},
+     .help = "csv: additional values, numbers or words, that mean a missing value; an empty field always does, and NA, NaN, nan, null, NULL, ? and \\N do without quotes"},
     {"data.duplicates", TR_KIND_CHOICE, AT(data.duplicates), "last", .words = TR_WORDS("last", "mean", "sum"),
      .help = "ratings: which one of several ratings of a user and an item is used"},
     {"data.scale", TR_KIND_CHOICE, AT(data.scale), "auto",
